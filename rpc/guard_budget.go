@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"fmt"
+	"sync"
+)
+
+const (
+	// budgetStep is the unit in which bytes are charged before they exist.
+	budgetStep = 64 << 10
+
+	// errcodeBudget answers what does not fit a budget. Clients know it as
+	// "limit exceeded" and repeat the call later.
+	errcodeBudget = -32005
+
+	// maxEvictions bounds the work of one grow under the lock.
+	maxEvictions = 64
+)
+
+// byteBudget bounds the bytes that a set of holders, called charges, hold in
+// memory together. One budget counts the request bytes of a node, another one
+// its reply bytes.
+//
+// Nothing waits for a budget: a charge grows at once or is refused, and a
+// refused charge gives back all that it held in the same locked step. So bytes
+// never sit with a holder that cannot go on, and of any set of equal transfers
+// that do not fit together as many survive as do fit.
+//
+// A part of the budget, the small reserve, is kept for charges of at most
+// smallMax bytes: all larger ones together hold no more than limit minus the
+// reserve, whereas small ones may use the whole budget. A charge that outgrows
+// smallMax moves into the large part with everything it holds.
+//
+// The budget is shared by client. One client may use whatever is idle; when a
+// charge does not fit, the client with most bytes in transfers that can be cut
+// short loses those that grew longest ago, provided that the newcomer's client
+// then holds no more than the loser keeps. A client with one transfer can
+// therefore never be displaced, and two clients cannot displace each other in
+// turn. Bytes of a displaced charge count as free from that step on, although
+// their memory lasts until its goroutine has noticed.
+//
+// With limit 64 MiB and a reserve of 16 MiB: one client fills 48 MiB with ten
+// bodies of 4.8 MiB, an eleventh of its own is refused. Another client's body
+// of 1 MiB cuts the first one's slowest short. 65 KB calls of everybody fit all
+// the time, in the 16 MiB kept for them.
+//
+// Invariants, whenever mu is free: total is the sum of all held bytes and at
+// most limit; large is the sum over charges above smallMax and at most
+// largeLimit; a charge in a transfers list holds more than 0 bytes.
+//
+// It is no allocator and does not know what the bytes are; waiting, timers and
+// answers are its users' business.
+type byteBudget struct {
+	limit      int64
+	largeLimit int64
+	smallMax   int64
+
+	mu      sync.Mutex
+	total   int64
+	large   int64
+	high    int64
+	refused uint64
+	evicted uint64
+	clients map[clientKey]*budgetClient
+	any     shares // bytes that can be displaced, by client
+	anyBig  shares // the same of charges above smallMax only
+}
+
+// budgetClient is what one client holds.
+type budgetClient struct {
+	held  int64
+	small chargeList // can be displaced; longest without growth first
+	big   chargeList // the same for charges above smallMax
+}
+
+// newByteBudget returns a budget of limit bytes of which smallReserve are kept
+// for charges of at most smallMax bytes.
+func newByteBudget(limit, smallReserve, smallMax int64) (*byteBudget, error) {
+	switch {
+	case limit <= 0:
+		return nil, fmt.Errorf("limit %d of byte budget: must be above 0", limit)
+	case smallReserve < 0 || smallReserve >= limit:
+		return nil, fmt.Errorf("small reserve %d of byte budget: must be in 0..%d", smallReserve, limit-1)
+	case smallMax < 0:
+		return nil, fmt.Errorf("largest small charge %d of byte budget: must not be negative", smallMax)
+	}
+	return &byteBudget{
+		limit:      limit,
+		largeLimit: limit - smallReserve,
+		smallMax:   smallMax,
+		clients:    make(map[clientKey]*budgetClient),
+	}, nil
+}
+
+// budgetStats is what a budget says about itself at one moment, in bytes but
+// for the counts Refused and Evicted.
+type budgetStats struct {
+	InUse, Large, High, Limit int64
+	Refused, Evicted          uint64
+}
+
+// stats returns the budget's books as of now. A nil budget has none.
+func (b *byteBudget) stats() budgetStats {
+	if b == nil {
+		return budgetStats{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return budgetStats{
+		InUse: b.total, Large: b.large, High: b.high, Limit: b.limit,
+		Refused: b.refused, Evicted: b.evicted,
+	}
+}
+
+// budgetError says that a charge did not fit. Wanted is what it would have held
+// in all, Available what it could have held at that moment, both in bytes.
+type budgetError struct {
+	Wanted    int64
+	Available int64
+	Limit     int64
+}
+
+func (e *budgetError) Error() string {
+	return fmt.Sprintf("server is out of memory for this request: %d bytes wanted, %d available", e.Wanted, e.Available)
+}
+
+// ErrorCode implements Error.
+func (e *budgetError) ErrorCode() int { return errcodeBudget }
+
+// ErrorData implements DataError.
+func (e *budgetError) ErrorData() any {
+	return struct {
+		Wanted    int64 `json:"wanted"`
+		Available int64 `json:"available"`
+		Limit     int64 `json:"limit"`
+	}{e.Wanted, e.Available, e.Limit}
+}
+
+// charge is one holder of a budget's bytes. It belongs to one goroutine at a
+// time, except that the budget may take its bytes away. A nil charge fits
+// everything.
+type charge struct {
+	b   *byteBudget
+	key clientKey
+
+	// The rest is guarded by b.mu.
+	size       int64
+	onEvict    func() // nil: cannot be displaced
+	displaced  bool
+	closed     bool
+	list       *chargeList
+	prev, next *charge
+}
+
+// open returns a holder of no bytes yet. onEvict, if not nil, lets others
+// displace it: it is called without locks, once, from their goroutine, after
+// the bytes are gone; the charge may have been closed by then. A nil budget
+// returns a nil charge.
+func (b *byteBudget) open(key clientKey, onEvict func()) *charge {
+	if b == nil {
+		return nil
+	}
+	return &charge{b: b, key: key, onEvict: onEvict}
+}
+
+// grow adds n bytes to the charge, to be called before they are read or built.
+// It fails with a *budgetError, and the charge then holds nothing. A charge
+// that was refused may try again from 0; one that was displaced never fits.
+func (c *charge) grow(n int64) error {
+	if c == nil || n == 0 {
+		return nil
+	}
+	if n < 0 {
+		panic("rpc: charge grown by a negative number of bytes")
+	}
+	victims, refusal := c.b.grow(c, n)
+	for _, fn := range victims {
+		fn()
+	}
+	if refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+// trim lowers the charge to the given number of bytes. It never adds any.
+func (c *charge) trim(to int64) {
+	if c == nil {
+		return
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	if to < c.size {
+		c.b.setLocked(c, max(to, 0))
+	}
+}
+
+// setEvict changes whether the charge can be displaced: nil pins it, which is
+// right once its bytes are in use by something that cannot be cut short. It
+// reports false if the charge has been displaced already.
+func (c *charge) setEvict(onEvict func()) bool {
+	if c == nil {
+		return true
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	if c.displaced {
+		return false
+	}
+	c.b.unlinkLocked(c)
+	c.onEvict = onEvict
+	c.b.linkLocked(c)
+	return true
+}
+
+// touch tells the budget that the charge's transfer makes progress without
+// growing, so that it counts as the client's fastest.
+func (c *charge) touch() {
+	if c == nil {
+		return
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	c.b.unlinkLocked(c)
+	c.b.linkLocked(c)
+}
+
+// held returns how many bytes the charge holds.
+func (c *charge) held() int64 {
+	if c == nil {
+		return 0
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	return c.size
+}
+
+// close gives everything back. It must be called exactly once, and panics when
+// it is called again: bytes returned twice would be somebody else's.
+func (c *charge) close() {
+	if c == nil {
+		return
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	if c.closed {
+		panic("rpc: charge closed twice")
+	}
+	c.b.setLocked(c, 0)
+	c.closed = true
+}
+
+// grow returns the callbacks of those displaced.
+func (b *byteBudget) grow(c *charge, n int64) ([]func(), *budgetError) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.closed {
+		panic("rpc: closed charge grown")
+	}
+	want := c.size + min(n, b.limit+1) // saturates: a huge n must not wrap
+	victims, ok := b.makeRoomLocked(c, want)
+	if !ok {
+		refusal := &budgetError{Wanted: c.size + n, Available: c.size + b.roomLocked(c, want), Limit: b.limit}
+		if refusal.Wanted < 0 {
+			refusal.Wanted = n
+		}
+		b.setLocked(c, 0)
+		b.refused++
+		return nil, refusal
+	}
+	b.setLocked(c, want)
+	return victims, nil
+}
+
+// excessLocked returns by how much c holding want bytes would exceed the whole
+// budget and the large part.
+func (b *byteBudget) excessLocked(c *charge, want int64) (whole, big int64) {
+	whole = b.total - c.size + want - b.limit
+	if want > b.smallMax {
+		big = b.large + want - b.largeLimit
+		if c.size > b.smallMax {
+			big -= c.size
+		}
+	}
+	return whole, big
+}
+
+// roomLocked returns how much more c could hold, as one of want bytes.
+func (b *byteBudget) roomLocked(c *charge, want int64) int64 {
+	whole, big := b.excessLocked(c, want)
+	return max(0, want-c.size-max(whole, big, 0))
+}
+
+// makeRoomLocked displaces whom the shares name until c fits with want bytes.
+// If it cannot, nobody is displaced: the rules are checked on the running
+// numbers first, and what was taken out is put back.
+func (b *byteBudget) makeRoomLocked(c *charge, want int64) ([]func(), bool) {
+	if c.displaced || want > b.limit {
+		return nil, false
+	}
+	whole, big := b.excessLocked(c, want)
+	if whole <= 0 && big <= 0 {
+		return nil, true
+	}
+	var (
+		out   []*charge
+		sizes []int64
+		mine  = b.heldLocked(c.key) - c.size + want
+	)
+	for whole > 0 || big > 0 {
+		victim := b.victimLocked(big > 0)
+		if victim == nil || victim.key == c.key || len(out) == maxEvictions ||
+			mine > b.heldLocked(victim.key)-victim.size {
+			for i := len(out) - 1; i >= 0; i-- {
+				b.restoreLocked(out[i], sizes[i])
+			}
+			return nil, false
+		}
+		out, sizes = append(out, victim), append(sizes, victim.size)
+		b.setLocked(victim, 0)
+		whole, big = b.excessLocked(c, want)
+	}
+	fns := make([]func(), len(out))
+	for i, victim := range out {
+		victim.displaced = true
+		fns[i], victim.onEvict = victim.onEvict, nil
+	}
+	b.evicted += uint64(len(out))
+	return fns, true
+}
+
+// victimLocked returns the transfer that goes next, nil if there is none.
+func (b *byteBudget) victimLocked(big bool) *charge {
+	if big {
+		key, held := b.anyBig.greediest()
+		if held == 0 {
+			return nil
+		}
+		return b.clients[key].big.first
+	}
+	key, held := b.any.greediest()
+	if held == 0 {
+		return nil
+	}
+	// Of small and large ones the small go first only if there is no other:
+	// one large transfer cut short frees what dozens of small ones would.
+	if cl := b.clients[key]; cl.big.first == nil {
+		return cl.small.first
+	}
+	return b.clients[key].big.first
+}
+
+func (b *byteBudget) heldLocked(key clientKey) int64 {
+	if cl := b.clients[key]; cl != nil {
+		return cl.held
+	}
+	return 0
+}
+
+// setLocked makes c hold n bytes, as its client's latest to grow.
+func (b *byteBudget) setLocked(c *charge, n int64) {
+	b.unlinkLocked(c)
+	b.countLocked(c, n)
+	b.linkLocked(c)
+}
+
+// restoreLocked undoes setLocked(c, 0), place in the order included.
+func (b *byteBudget) restoreLocked(c *charge, n int64) {
+	b.countLocked(c, n)
+	if list, share := b.listOfLocked(c); list != nil {
+		list.pushFront(c)
+		b.addShares(c, share)
+	}
+}
+
+func (b *byteBudget) countLocked(c *charge, n int64) {
+	cl := b.clients[c.key]
+	if cl == nil {
+		if n == 0 {
+			return
+		}
+		cl = new(budgetClient)
+		b.clients[c.key] = cl
+	}
+	cl.held += n - c.size
+	b.total += n - c.size
+	if c.size > b.smallMax {
+		b.large -= c.size
+	}
+	if n > b.smallMax {
+		b.large += n
+	}
+	c.size = n
+	b.high = max(b.high, b.total)
+	if cl.held == 0 {
+		delete(b.clients, c.key)
+	}
+}
+
+// linkLocked makes c its client's last to be displaced.
+func (b *byteBudget) linkLocked(c *charge) {
+	if list, big := b.listOfLocked(c); list != nil {
+		list.pushBack(c)
+		b.addShares(c, big)
+	}
+}
+
+// listOfLocked returns the transfers list that c belongs in, nil if it cannot
+// be displaced.
+func (b *byteBudget) listOfLocked(c *charge) (list *chargeList, big bool) {
+	if c.onEvict == nil || c.size == 0 {
+		return nil, false
+	}
+	cl := b.clients[c.key]
+	if c.size > b.smallMax {
+		return &cl.big, true
+	}
+	return &cl.small, false
+}
+
+func (b *byteBudget) addShares(c *charge, big bool) {
+	b.any.add(c.key, c.size)
+	if big {
+		b.anyBig.add(c.key, c.size)
+	}
+}
+
+func (b *byteBudget) unlinkLocked(c *charge) {
+	if c.list == nil {
+		return
+	}
+	c.list.remove(c)
+	b.any.remove(c.key, c.size)
+	if c.size > b.smallMax {
+		b.anyBig.remove(c.key, c.size)
+	}
+}
+
+// chargeList is a list of charges that costs no allocation.
+type chargeList struct {
+	first, last *charge
+}
+
+func (l *chargeList) pushBack(c *charge) {
+	c.list, c.prev, c.next = l, l.last, nil
+	if l.last == nil {
+		l.first = c
+	} else {
+		l.last.next = c
+	}
+	l.last = c
+}
+
+func (l *chargeList) pushFront(c *charge) {
+	c.list, c.prev, c.next = l, nil, l.first
+	if l.first == nil {
+		l.last = c
+	} else {
+		l.first.prev = c
+	}
+	l.first = c
+}
+
+func (l *chargeList) remove(c *charge) {
+	if c.prev == nil {
+		l.first = c.next
+	} else {
+		c.prev.next = c.next
+	}
+	if c.next == nil {
+		l.last = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	c.list, c.prev, c.next = nil, nil, nil
+}
