@@ -15,8 +15,7 @@ import (
 )
 
 func budgetKey(n int) clientKey {
-	addr := netip.AddrFrom4([4]byte{198, 51, 100, byte(n)})
-	return clientKey{prefix: netip.PrefixFrom(addr, 32)}
+	return clientOf(netip.AddrFrom4([4]byte{198, 51, 100, byte(n)}))
 }
 
 func mustBudget(t testing.TB, limit, reserve, small int64) *byteBudget {

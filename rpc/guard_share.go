@@ -15,6 +15,11 @@ type clientKey struct {
 	conn   uint64       // tells connections apart where the peer is a proxy
 }
 
+// clientOf returns the key of a client known by its address alone.
+func clientOf(addr netip.Addr) clientKey {
+	return clientKey{prefix: netip.PrefixFrom(addr, addr.BitLen())}
+}
+
 // shares counts how much of one capacity each client holds and names the client
 // that holds most. It is deterministic: of equal holders the one that has been
 // a holder for longest is the greediest. The zero value is ready for use. It
