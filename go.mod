@@ -11,6 +11,7 @@ ignore (
 	./eth
 	./graphql
 	./node
+	./patches
 	./rpc
 )
 

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"rpcguard/scripts/patchset/internal/diff"
+	"rpcguard/scripts/patchset/internal/git"
+	"rpcguard/scripts/patchset/internal/tree"
+)
+
+// laid is the patched tree under build/: a git repository with one commit for
+// upstream and one for each patch. Own files are symlinks into this repository,
+// untracked there.
+//
+// refUpstream and refHead remember what was laid last. Commits carry a fixed
+// identity and date, so the same release and patches give the same ids: laying
+// again is comparing two ids, and a tree in which nothing changed is not
+// touched, which keeps Go's cache warm.
+type laid struct {
+	repo    *repo
+	version string
+	dir     string
+	git     *git.Repo
+}
+
+const (
+	refUpstream = "refs/rpcguard/upstream"
+	refHead     = "refs/rpcguard/head"
+	branch      = "refs/heads/rpcguard"
+)
+
+// openLaid names the tree of a version, which need not exist yet; "" is the pin.
+func (r *repo) openLaid(version string) (*laid, error) {
+	pin, err := r.pin()
+	if err != nil {
+		return nil, err
+	}
+	if version == "" {
+		version = pin
+	}
+	name := "fork"
+	if version != pin {
+		name += "-" + version
+	}
+	l := &laid{repo: r, version: version, dir: r.path("build", name)}
+	l.git = &git.Repo{Dir: l.dir}
+	return l, nil
+}
+
+func (l *laid) ref(name string) string {
+	id, err := l.git.Run("rev-parse", "--verify", "--quiet", name)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// rel is the tree's name for messages.
+func (l *laid) rel() string {
+	if rel, err := filepath.Rel(l.repo.root, l.dir); err == nil {
+		return filepath.ToSlash(rel)
+	}
+	return l.dir
+}
+
+// dirty lists the tracked files that differ from what was laid, commits on top
+// of it included.
+func (l *laid) dirty() ([]string, error) {
+	if _, err := l.git.Run("update-index", "-q", "--refresh"); err != nil && !strings.Contains(err.Error(), "exit status 1") {
+		return nil, err
+	}
+	return l.git.Lines("diff", "--no-ext-diff", "--no-renames", "--name-only", "-z", l.ref(refHead), "--")
+}
+
+// lay brings the tree to the pinned (or another) release with all patches in.
+func (l *laid) lay(base string, force bool, out io.Writer) error {
+	if err := os.MkdirAll(l.dir, 0o755); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, ".git")); errors.Is(err, fs.ErrNotExist) {
+		if entries, err := os.ReadDir(l.dir); err != nil || len(entries) > 0 {
+			return fmt.Errorf("%s exists and was not laid by this tool; remove it first", l.rel())
+		}
+		if _, err := l.git.Run("init", "-q", "-b", "rpcguard", "."); err != nil {
+			return err
+		}
+	}
+	info := filepath.Join(l.dir, ".git", "info")
+	if err := os.MkdirAll(info, 0o755); err != nil {
+		return err
+	}
+	// Upstream's .gitattributes would turn line ends around: contents stay as
+	// they are in the module.
+	if err := os.WriteFile(filepath.Join(info, "attributes"), []byte("* -text\n"), 0o644); err != nil {
+		return err
+	}
+	upstream, src, err := l.importUpstream()
+	if err != nil {
+		return err
+	}
+	module, err := tree.Open(src, "")
+	if err != nil {
+		return err
+	}
+	p, err := l.repo.choose(module.Read, base, false)
+	if err != nil {
+		return err
+	}
+	head, err := commitSteps(l.git, upstream, p, nil)
+	if err != nil {
+		return err
+	}
+	laidHead := l.ref(refHead)
+	var kept map[string]string
+	if laidHead != "" && laidHead != head && !force {
+		if kept, err = l.carry(laidHead, head); err != nil {
+			return err
+		}
+	}
+	if err := l.checkLinks(p.set, force); err != nil {
+		return err
+	}
+	if laidHead != head || force {
+		if _, err := l.git.Run("symbolic-ref", "HEAD", branch); err != nil {
+			return err
+		}
+		if _, err := l.git.Run("reset", "-q", "--hard", head); err != nil {
+			return err
+		}
+		if _, err := l.git.Run("update-ref", refHead, head); err != nil {
+			return err
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(kept)) {
+		if err := os.WriteFile(filepath.Join(l.dir, filepath.FromSlash(path)), []byte(kept[path]), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s/%s: edits carried over\n", l.rel(), path)
+	}
+	linked, removed, err := l.link(p.set)
+	if err != nil {
+		return err
+	}
+	hunks := 0
+	for _, patch := range p.set.Patches {
+		hunks += patch.Hunks()
+	}
+	state := "laid"
+	if laidHead == head {
+		state = "unchanged"
+	}
+	fmt.Fprintf(out, "%s: %s %s, base %s, %d patches, %d hunks, %d own files (%d links new, %d stale removed)\n",
+		l.rel(), l.version, state, p.set.Base, len(p.set.Patches), hunks, len(p.set.Own), linked, removed)
+	return nil
+}
+
+// carry works out edited hooks on top of a new state: the edits since the old
+// one are placed strictly, as a patch would be. It returns the files that differ
+// from the new state. What has no place there is a refusal, nothing is lost.
+func (l *laid) carry(old, head string) (map[string]string, error) {
+	files, err := l.dirty()
+	if err != nil || len(files) == 0 {
+		return nil, err
+	}
+	kept := make(map[string]string)
+	for _, path := range files {
+		refuse := func(why string) error {
+			return fmt.Errorf("%s/%s has edits that are not in patches/ yet, and patches/ changed: %s\nset patches/ back and run `patchset refresh`, which writes edits to patches/; --force throws them away", l.rel(), path, why)
+		}
+		now, err := os.ReadFile(filepath.Join(l.dir, filepath.FromSlash(path)))
+		if err != nil {
+			return nil, refuse("it was removed")
+		}
+		was, err1 := l.show(old, path)
+		next, err2 := l.show(head, path)
+		if err1 != nil || err2 != nil {
+			return nil, refuse("it is not upstream's file in both states")
+		}
+		if string(now) == next {
+			continue // refreshed already
+		}
+		section := diff.Make(path, was, string(now))
+		if section == nil {
+			continue
+		}
+		text, misses := section.Apply(next, false)
+		if len(misses) > 0 {
+			return nil, refuse(misses[0].Error())
+		}
+		kept[path] = text
+	}
+	return kept, nil
+}
+
+// show returns a file of a commit, byte for byte.
+func (l *laid) show(commit, path string) (string, error) {
+	return l.git.Raw("cat-file", "blob", commit+":"+path)
+}
+
+// importUpstream makes the root commit of the release, straight from the module
+// cache, unless it is there already.
+func (l *laid) importUpstream() (commit, src string, err error) {
+	src, sum, err := l.repo.upstream(l.version)
+	if err != nil {
+		return "", "", err
+	}
+	msg := fmt.Sprintf("go-ethereum %s\n\nModule checksum %s\n", l.version, sum)
+	if have := l.ref(refUpstream); have != "" {
+		if old, err := l.git.Run("log", "-1", "--format=%B", have); err == nil && strings.TrimSpace(old) == strings.TrimSpace(msg) {
+			return have, src, nil
+		}
+	}
+	index := filepath.Join(l.dir, ".git", "rpcguard-index")
+	os.Remove(index)
+	defer os.Remove(index)
+	g := l.git.With("GIT_INDEX_FILE="+index, "GIT_DIR="+filepath.Join(l.dir, ".git"), "GIT_WORK_TREE="+src)
+	if _, err := g.Run("-c", "core.looseCompression=0", "add", "--force", "--all", "."); err != nil {
+		return "", "", err
+	}
+	id, err := g.Run("write-tree")
+	if err != nil {
+		return "", "", err
+	}
+	commit, err = l.git.Input([]byte(msg), "commit-tree", id, "-F", "-")
+	if err != nil {
+		return "", "", err
+	}
+	_, err = l.git.Run("update-ref", refUpstream, commit)
+	return commit, src, err
+}
+
+// commitSteps makes one commit for each patch of the plan on top of parent,
+// without touching work tree, index or branch. own, unless nil, gives the files
+// that arrive with each patch.
+func commitSteps(g *git.Repo, parent string, p *plan, own func(i int) ([]tree.Change, error)) (string, error) {
+	index := filepath.Join(g.Dir, ".git", "rpcguard-index")
+	if dir, err := g.Run("rev-parse", "--absolute-git-dir"); err == nil {
+		index = filepath.Join(dir, "rpcguard-index")
+	}
+	os.Remove(index)
+	defer os.Remove(index)
+	gi := g.With("GIT_INDEX_FILE=" + index)
+	if _, err := gi.Run("read-tree", parent); err != nil {
+		return "", err
+	}
+	for i, patch := range p.set.Patches {
+		var changes []tree.Change
+		for path, text := range p.steps[i] {
+			changes = append(changes, tree.Change{Path: path, Data: []byte(text)})
+		}
+		if own != nil {
+			more, err := own(i)
+			if err != nil {
+				return "", err
+			}
+			changes = append(changes, more...)
+		}
+		var err error
+		if parent, err = commitChanges(gi, parent, changes, message(patch)); err != nil {
+			return "", err
+		}
+	}
+	return parent, nil
+}
+
+// commitChanges makes one commit through the index that g names.
+func commitChanges(g *git.Repo, parent string, changes []tree.Change, msg string) (string, error) {
+	slices.SortFunc(changes, func(a, b tree.Change) int { return strings.Compare(a.Path, b.Path) })
+	var info bytes.Buffer
+	for _, c := range changes {
+		if c.Remove {
+			fmt.Fprintf(&info, "0 %s\t%s\x00", strings.Repeat("0", 40), c.Path)
+			continue
+		}
+		id, err := g.Input(c.Data, "hash-object", "-w", "--stdin")
+		if err != nil {
+			return "", err
+		}
+		mode := "100644"
+		if old, err := g.Run("ls-files", "--stage", "--", c.Path); err == nil && strings.HasPrefix(old, "100755") {
+			mode = "100755"
+		}
+		fmt.Fprintf(&info, "%s %s\t%s\x00", mode, id, c.Path)
+	}
+	if _, err := g.Input(info.Bytes(), "update-index", "-z", "--index-info"); err != nil {
+		return "", err
+	}
+	id, err := g.Run("write-tree")
+	if err != nil {
+		return "", err
+	}
+	return g.Input([]byte(msg), "commit-tree", id, "-p", parent, "-F", "-")
+}

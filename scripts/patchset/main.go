@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+// Command patchset lays, edits, applies and exports the patch set.
+//
+//	patchset fork [--version vX] [--force]      lay the pinned release, patched, under build/fork
+//	patchset refresh [--into NAME] [FILE[:LINE]...]   write hooks edited there back to patches/
+//	patchset apply DIR [--check] [--commit] [--base NAME] [--reverse]
+//	patchset series --out DIR                   the set as mails for git am
+//	patchset status                             what the set consists of
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+// command is one word of the command line.
+type command struct {
+	name, args, help string
+	run              func(c *call) error
+}
+
+// call is a command being run: its flags, its positional arguments.
+type call struct {
+	repo  *repo
+	flags *flag.FlagSet
+	argv  []string
+	args  []string
+	out   io.Writer
+}
+
+// parse reads flags wherever they stand, and wants between min and max
+// positional arguments (max < 0: any number).
+func (c *call) parse(min, max int) error {
+	rest := c.argv
+	for {
+		if err := c.flags.Parse(rest); err != nil {
+			return err
+		}
+		if c.flags.NArg() == 0 {
+			break
+		}
+		c.args = append(c.args, c.flags.Arg(0))
+		rest = c.flags.Args()[1:]
+	}
+	if len(c.args) < min || (max >= 0 && len(c.args) > max) {
+		return fmt.Errorf("%s: %d arguments given; usage: patchset %s", c.flags.Name(), len(c.args), usage(c.flags.Name()))
+	}
+	return nil
+}
+
+var commands []command
+
+func init() {
+	commands = []command{
+		{"fork", "[--version vX] [--base NAME] [--force]", "lay the pinned (or another) release with all patches under build/", runFork},
+		{"refresh", "[--into NAME] [--version vX] [--all] [FILE[:LINE]...]", "write hooks edited in build/fork back to patches/", runRefresh},
+		{"apply", "DIR [--check] [--commit] [--base NAME] [--reverse]", "put the patches onto a checkout, in full or not at all", runApply},
+		{"series", "--out DIR [--base NAME]", "write the complete set as mails that git am takes", runSeries},
+		{"status", "", "count patches, hunks, touched upstream lines and own files", runStatus},
+	}
+}
+
+func usage(name string) string {
+	for _, c := range commands {
+		if c.name == name {
+			return name + " " + c.args
+		}
+	}
+	return name
+}
+
+func printUsage(w io.Writer) {
+	fmt.Fprintln(w, "usage: patchset [-C DIR] COMMAND ...")
+	t := newTable()
+	t.rows = nil
+	for _, c := range commands {
+		t.row("  "+c.name+" "+c.args, c.help)
+	}
+	t.print(w)
+}
+
+// run is main without the process: it returns the exit code.
+func run(argv []string, out, errs io.Writer) int {
+	if len(argv) >= 2 && argv[0] == "-C" {
+		if err := os.Chdir(argv[1]); err != nil {
+			fmt.Fprintln(errs, "patchset:", err)
+			return 1
+		}
+		argv = argv[2:]
+	}
+	if len(argv) == 0 || argv[0] == "help" || argv[0] == "-h" || argv[0] == "--help" {
+		printUsage(out)
+		return 0
+	}
+	for _, c := range commands {
+		if c.name != argv[0] {
+			continue
+		}
+		r, err := findRepo()
+		if err == nil {
+			fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+			fs.SetOutput(errs)
+			err = c.run(&call{repo: r, flags: fs, argv: argv[1:], out: out})
+		}
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return 0
+		case err != nil:
+			fmt.Fprintln(errs, "patchset:", err)
+			return 1
+		}
+		return 0
+	}
+	fmt.Fprintf(errs, "patchset: no command %q\n", argv[0])
+	printUsage(errs)
+	return 2
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func runFork(c *call) error {
+	version := c.flags.String("version", "", "release to lay (default: the pinned one)")
+	base := c.flags.String("base", "", "base to use (default: the first that fits)")
+	force := c.flags.Bool("force", false, "throw away edits in the laid tree")
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	l, err := c.repo.openLaid(*version)
+	if err != nil {
+		return err
+	}
+	return l.lay(*base, *force, c.out)
+}
+
+func runRefresh(c *call) error {
+	into := c.flags.String("into", "", "patch that takes the edits which belong to none")
+	version := c.flags.String("version", "", "release whose tree was edited (default: the pinned one)")
+	base := c.flags.String("base", "", "base to use (default: the first that fits)")
+	all := c.flags.Bool("all", false, "write every hunk anew")
+	if err := c.parse(0, -1); err != nil {
+		return err
+	}
+	only, err := parseSelection(c.args)
+	if err != nil {
+		return err
+	}
+	l, err := c.repo.openLaid(*version)
+	if err != nil {
+		return err
+	}
+	return l.refresh(*base, *into, only, *all, c.out)
+}
+
+func runApply(c *call) error {
+	var o applyOptions
+	c.flags.BoolVar(&o.check, "check", false, "only tell whether it would apply")
+	c.flags.BoolVar(&o.commit, "commit", false, "make one commit for each patch")
+	c.flags.BoolVar(&o.reverse, "reverse", false, "take the patches out")
+	c.flags.StringVar(&o.base, "base", "", "base to use (default: the first that fits)")
+	if err := c.parse(1, 1); err != nil {
+		return err
+	}
+	return c.repo.apply(c.args[0], o, c.out)
+}
+
+func runSeries(c *call) error {
+	dir := c.flags.String("out", "", "directory to write to")
+	base := c.flags.String("base", "", "base to use (default: the first that fits)")
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	if *dir == "" {
+		return errors.New("series: name the directory with --out DIR")
+	}
+	return c.repo.writeSeries(*dir, *base, c.out)
+}
+
+func runStatus(c *call) error {
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	return c.repo.status(c.out)
+}

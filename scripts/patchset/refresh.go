@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"rpcguard/scripts/patchset/internal/diff"
+	"rpcguard/scripts/patchset/internal/tree"
+)
+
+// history is one upstream file with the life of its lines over the series: all
+// lines that any state has, in order, each with the patch that adds it (0:
+// upstream) and the one that removes it (0: none). The file after patch j
+// consists of the lines with born <= j that are not dead by then.
+//
+// With this, giving an edit to patch k is marking lines, and every later patch
+// sees the edit as its own starting point. What a patch removes stays in the
+// list, so an edit beside a removed line finds its owner too.
+type history struct {
+	lines []*life
+}
+
+type life struct {
+	text       string
+	born, dead int
+}
+
+func (l *life) alive(j int) bool { return l.born <= j && (l.dead == 0 || l.dead > j) }
+
+// newHistory follows a file from upstream's text through the series.
+func newHistory(path, text string, patches []*diff.Patch) (*history, error) {
+	h := new(history)
+	for _, s := range diff.Split(text) {
+		h.lines = append(h.lines, &life{text: s})
+	}
+	for j, p := range patches {
+		f := p.File(path)
+		if f == nil {
+			continue
+		}
+		state := h.state(j)
+		places, misses := f.Place(texts(state))
+		if len(misses) > 0 {
+			return nil, misses[0]
+		}
+		after := diff.Replace(f, state, places, false, func(s string) *life { return &life{text: s, born: j + 1} })
+		left := make(map[*life]bool)
+		for _, l := range after {
+			left[l] = true
+		}
+		// Merge: dead lines keep their place in front of what replaces them.
+		var merged []*life
+		i := 0
+		for _, l := range h.lines {
+			if !l.alive(j) {
+				merged = append(merged, l)
+				continue
+			}
+			if !left[l] {
+				l.dead = j + 1
+				merged = append(merged, l)
+				continue
+			}
+			for after[i] != l {
+				merged = append(merged, after[i])
+				i++
+			}
+			merged = append(merged, l)
+			i++
+		}
+		h.lines = append(merged, after[i:]...)
+	}
+	return h, nil
+}
+
+// state returns the lines after patch j.
+func (h *history) state(j int) []*life {
+	var out []*life
+	for _, l := range h.lines {
+		if l.alive(j) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func texts(lines []*life) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = l.text
+	}
+	return out
+}
+
+// owners returns the patches whose lines an edit of the last state changes,
+// and those that it only touches from beside.
+func (h *history) owners(state []*life, e diff.Edit) (inside, beside []int) {
+	add := func(to *[]int, k int) {
+		if k > 0 && !slices.Contains(*to, k) {
+			*to = append(*to, k)
+		}
+	}
+	for _, l := range state[e.From:e.To] {
+		add(&inside, l.born)
+	}
+	begin, end := 0, len(h.lines)
+	if e.From > 0 {
+		add(&beside, state[e.From-1].born)
+		begin = slices.Index(h.lines, state[e.From-1]) + 1
+	}
+	if e.To < len(state) {
+		add(&beside, state[e.To].born)
+		end = slices.Index(h.lines, state[e.To])
+	}
+	for _, l := range h.lines[begin:end] {
+		add(&beside, l.dead)
+	}
+	return inside, beside
+}
+
+// change gives an edit of the last state to patch k.
+func (h *history) change(state []*life, e diff.Edit, with []string, k int) {
+	at := 0
+	switch {
+	case e.To > e.From:
+		at = slices.Index(h.lines, state[e.To-1]) + 1
+	case e.From > 0:
+		at = slices.Index(h.lines, state[e.From-1]) + 1
+	}
+	var fresh []*life
+	for _, s := range with {
+		fresh = append(fresh, &life{text: s, born: k})
+	}
+	h.lines = slices.Insert(h.lines, at, fresh...)
+	for _, l := range state[e.From:e.To] {
+		if l.born == k {
+			h.lines = slices.DeleteFunc(h.lines, func(x *life) bool { return x == l })
+		} else {
+			l.dead = k
+		}
+	}
+}
+
+// selection limits a refresh to files, or to the edits at lines of files.
+type selection map[string][]int
+
+func parseSelection(args []string) (selection, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	s := make(selection)
+	for _, a := range args {
+		path, line, ok := strings.Cut(a, ":")
+		path = filepath.ToSlash(filepath.Clean(path))
+		if !ok {
+			s[path] = append(s[path], 0)
+			continue
+		}
+		n, err := strconv.Atoi(line)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q: want FILE or FILE:LINE", a)
+		}
+		s[path] = append(s[path], n)
+	}
+	return s, nil
+}
+
+// has tells whether an edit that ends up in lines from..to (from 0) is meant.
+func (s selection) has(path string, from, to int) bool {
+	if s == nil {
+		return true
+	}
+	for _, n := range s[path] {
+		if n == 0 || (n-1 >= from && n-1 < max(to, from+1)) {
+			return true
+		}
+	}
+	return false
+}
+
+// refresh writes edited hooks back to patches/. Every edit goes to the patch
+// whose lines it changes or stands beside; one that belongs to none goes to the
+// patch named by into, or is a refusal. Either all patches are written or none.
+func (l *laid) refresh(base, into string, only selection, all bool, out io.Writer) error {
+	if l.ref(refHead) == "" {
+		return fmt.Errorf("%s is not laid yet; run `patchset fork`", l.rel())
+	}
+	upstream, src, err := l.importUpstream()
+	if err != nil {
+		return err
+	}
+	module, err := tree.Open(src, "")
+	if err != nil {
+		return err
+	}
+	p, err := l.repo.choose(module.Read, base, false)
+	if err != nil {
+		return err
+	}
+	head, err := commitSteps(l.git, upstream, p, nil)
+	if err != nil {
+		return err
+	}
+	if head != l.ref(refHead) {
+		return fmt.Errorf("patches/ or the pinned release changed since %s was laid; run `patchset fork` first (it carries edits over)", l.rel())
+	}
+	taken, err := l.takeBack(p.set)
+	for _, t := range taken {
+		fmt.Fprintf(out, "%s: taken back from %s\n", t, l.rel())
+	}
+	if err != nil {
+		return err
+	}
+	edited, err := l.dirty()
+	if err != nil {
+		return err
+	}
+	for path := range only {
+		if !slices.Contains(edited, path) {
+			return fmt.Errorf("%s has no edits in %s", path, l.rel())
+		}
+	}
+
+	patches := slices.Clone(p.set.Patches)
+	intoAt := 0
+	if into != "" {
+		into = strings.TrimSuffix(filepath.Base(into), ".patch")
+		intoAt = 1 + slices.IndexFunc(patches, func(q *diff.Patch) bool { return q.Name == into })
+		if intoAt == 0 {
+			patches = append(patches, newPatch(into))
+			intoAt = len(patches)
+		}
+	}
+	var (
+		last    = len(patches)
+		refused []string
+		want    = make(map[string]string) // the edited files as they will be after the series
+		changed = make(map[int][]string)  // by patch index, what to say about it
+		work    = make([]*diff.Patch, last)
+	)
+	for i, q := range patches {
+		c := *q
+		c.Files = slices.Clone(q.Files)
+		work[i] = &c
+	}
+	for _, path := range edited {
+		if only != nil && only[path] == nil {
+			continue
+		}
+		now, err := os.ReadFile(filepath.Join(l.dir, filepath.FromSlash(path)))
+		if err != nil {
+			refused = append(refused, fmt.Sprintf("%s: removed; a hook never removes one of upstream's files", path))
+			continue
+		}
+		up, err := l.show(upstream, path)
+		if err != nil {
+			refused = append(refused, fmt.Sprintf("%s: new in a commit; own files belong into the repository, untracked in %s", path, l.rel()))
+			continue
+		}
+		h, err := newHistory(path, up, p.set.Patches)
+		if err != nil {
+			return err
+		}
+		before := make([]string, last+1)
+		for j := range before {
+			before[j] = diff.Join(texts(h.state(j)))
+		}
+		state, lines := h.state(last), diff.Split(string(now))
+		for _, e := range diff.Edits(texts(state), lines) {
+			if !only.has(path, e.NewFrom, e.NewTo) {
+				continue
+			}
+			inside, beside := h.owners(state, e)
+			k := 0
+			switch {
+			case len(inside) == 1:
+				k = inside[0]
+			case len(inside) > 1:
+				refused = append(refused, fmt.Sprintf("%s:%d: one edit changes lines of two patches, %s and %s; make it in two steps with a refresh in between",
+					path, e.NewFrom+1, patches[inside[0]-1].Name, patches[inside[1]-1].Name))
+				continue
+			case intoAt > 0:
+				k = intoAt
+			case len(beside) == 1:
+				k = beside[0]
+			default:
+				refused = append(refused, unowned(path, e, state, lines))
+				continue
+			}
+			h.change(state, e, lines[e.NewFrom:e.NewTo], k)
+			changed[k-1] = append(changed[k-1], fmt.Sprintf("%s:%d", path, e.NewFrom+1))
+		}
+		want[path] = diff.Join(texts(h.state(last)))
+		for j := 1; j <= last; j++ {
+			from, to := diff.Join(texts(h.state(j-1))), diff.Join(texts(h.state(j)))
+			if from != before[j-1] || to != before[j] {
+				work[j-1].Put(path, diff.Make(path, from, to))
+			}
+		}
+	}
+	if len(refused) > 0 {
+		return fmt.Errorf("nothing was written:\n%s", strings.Join(refused, "\n"))
+	}
+	if all {
+		if err := remake(work, module.Read); err != nil {
+			return err
+		}
+	}
+	return l.writePatches(p.set.Base, p.set.Patches, work, want, changed, module.Read, out)
+}
+
+// unowned words the refusal of an edit that no patch owns.
+func unowned(path string, e diff.Edit, state []*life, lines []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:%d: this edit of upstream's lines belongs to no patch:\n", path, e.NewFrom+1)
+	for _, l := range state[e.From:e.To] {
+		fmt.Fprintf(&b, "    -%s\n", strings.TrimRight(l.text, "\r\n"))
+	}
+	for _, s := range lines[e.NewFrom:e.NewTo] {
+		fmt.Fprintf(&b, "    +%s\n", strings.TrimRight(s, "\r\n"))
+	}
+	fmt.Fprintf(&b, "  `patchset refresh --into NAME %s:%d` gives it to patches/NAME.patch (made if it is new)", path, e.NewFrom+1)
+	return b.String()
+}
+
+func newPatch(name string) *diff.Patch {
+	return &diff.Patch{Name: name, Head: "Subject: TODO: one line, as in \"rpc: what changes\"\n" +
+		"Reason: TODO why upstream's own lines have to change\nHooks: TODO file and declaration, one a line\nUpstream-Status: not offered\n"}
+}
+
+// remake writes every section anew from the texts.
+func remake(patches []*diff.Patch, read reader) error {
+	text := make(map[string]string)
+	for _, p := range patches {
+		for _, f := range slices.Clone(p.Files) {
+			if _, ok := text[f.Path]; !ok {
+				data, err := read(f.Path)
+				if err != nil {
+					return err
+				}
+				text[f.Path] = string(data)
+			}
+			next, misses := f.Apply(text[f.Path], false)
+			if len(misses) > 0 {
+				return misses[0]
+			}
+			p.Put(f.Path, diff.Make(f.Path, text[f.Path], next))
+			text[f.Path] = next
+		}
+	}
+	return nil
+}
+
+// writePatches checks the new series against upstream, writes what differs and
+// makes build/fork's commits of it. The work tree is not touched.
+func (l *laid) writePatches(base string, old, work []*diff.Patch, want map[string]string, changed map[int][]string, read reader, out io.Writer) error {
+	for _, q := range work {
+		if len(q.Files) == 0 {
+			return fmt.Errorf("nothing was written: patch %s would be left empty. To drop it, remove patches/%s.patch and its line in patches/series, then run `patchset fork --force`", q.Name, q.Name)
+		}
+	}
+	dirs, err := l.repo.baseDirs(base)
+	if err != nil {
+		return err
+	}
+	var changes []tree.Change
+	for i, q := range work {
+		data := q.Format()
+		again, err := diff.Parse(q.Name, data)
+		if err != nil {
+			return fmt.Errorf("nothing was written: %w", err)
+		}
+		work[i] = again
+		if i < len(old) && bytes.Equal(data, old[i].Format()) {
+			continue
+		}
+		// Another base never changes the patch of the main one: its edit becomes
+		// a variant of its own.
+		name, err := filepath.Rel(l.repo.root, filepath.Join(dirs[0], q.Name+".patch"))
+		if err != nil {
+			return err
+		}
+		changes = append(changes, tree.Change{Path: filepath.ToSlash(name), Data: data})
+	}
+	next := &set{Base: base, Patches: work}
+	p, err := planSet(next, read, false)
+	if err != nil {
+		return fmt.Errorf("nothing was written: the new patches do not apply strictly: %w", err)
+	}
+	for path, text := range want {
+		got, ok := p.after[path]
+		if !ok { // all its hooks are gone
+			data, err := read(path)
+			if err != nil {
+				return err
+			}
+			got = string(data)
+		}
+		if got != text {
+			return fmt.Errorf("nothing was written: the new patches do not give %s as edited; a defect of this tool", path)
+		}
+	}
+	if len(work) > len(old) {
+		series, err := filepath.Rel(l.repo.root, filepath.Join(dirs[0], "series"))
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(l.repo.root, series))
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if err != nil && dirs[0] != l.repo.path("patches") {
+			for _, q := range old {
+				data = append(data, q.Name+"\n"...)
+			}
+		}
+		for _, q := range work[len(old):] {
+			data = append(data, q.Name+"\n"...)
+		}
+		changes = append(changes, tree.Change{Path: filepath.ToSlash(series), Data: data})
+	}
+	if len(changes) == 0 {
+		fmt.Fprintln(out, "patches/ is up to date")
+		return nil
+	}
+	t, err := tree.Open(l.repo.root, "build/.rpcguard-journal")
+	if err != nil {
+		return err
+	}
+	if err := t.Write(changes, ""); err != nil {
+		return err
+	}
+	if err := t.Done(); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		fmt.Fprintf(out, "wrote %s\n", c.Path)
+	}
+	for i, q := range work {
+		if len(changed[i]) > 0 {
+			fmt.Fprintf(out, "  %s: %s\n", q.Name, strings.Join(changed[i], ", "))
+		}
+		if strings.Contains(q.Head, "TODO") {
+			fmt.Fprintf(out, "  %s: header has a TODO\n", q.Name)
+		}
+	}
+	head, err := commitSteps(l.git, l.ref(refUpstream), p, nil)
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"symbolic-ref", "HEAD", branch}, {"update-ref", branch, head}, {"update-ref", refHead, head}, {"reset", "-q", "--mixed"}} {
+		if _, err := l.git.Run(args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

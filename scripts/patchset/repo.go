@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"rpcguard/scripts/patchset/internal/diff"
+	"rpcguard/scripts/patchset/internal/git"
+)
+
+// module is the upstream module, whose require line in go.mod is the pin.
+const module = "github.com/ethereum/go-ethereum"
+
+// mainBase names what lies in patches/ itself.
+const mainBase = "geth"
+
+// overlay lists the directories of this repository whose files join upstream's
+// packages of the same path.
+var overlay = []string{"rpc", "eth", "node", "cmd", "graphql"}
+
+// repo is this repository.
+type repo struct {
+	root string
+}
+
+// findRepo looks upwards from the working directory for the repository.
+func findRepo() (*repo, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if data, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil {
+			if strings.Contains(string(data), "\nmodule rpcguard\n") || strings.HasPrefix(string(data), "module rpcguard\n") {
+				return &repo{root: dir}, nil
+			}
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return nil, errors.New("not inside the rpcguard repository; run it from there (flag -C DIR)")
+		}
+		dir = up
+	}
+}
+
+func (r *repo) path(parts ...string) string {
+	return filepath.Join(append([]string{r.root}, parts...)...)
+}
+
+func (r *repo) git() *git.Repo { return &git.Repo{Dir: r.root, Foreign: true} }
+
+// pin returns the upstream version that go.mod requires.
+func (r *repo) pin() (string, error) {
+	data, err := os.ReadFile(r.path("go.mod"))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		f := strings.Fields(line)
+		if len(f) > 0 && f[0] == "require" {
+			f = f[1:]
+		}
+		if len(f) >= 2 && f[0] == module {
+			return f[1], nil
+		}
+	}
+	return "", fmt.Errorf("go.mod does not require %s: the line that names the pinned release is missing", module)
+}
+
+// upstream brings a release into the module cache and returns where it lies
+// and its checksum. The pinned one has to have the checksum of go.sum; any
+// release is checked by the go command against the checksum database.
+func (r *repo) upstream(version string) (dir, sum string, err error) {
+	cmd := exec.Command("go", "mod", "download", "-json", module+"@"+version)
+	cmd.Dir = r.root
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	runErr := cmd.Run()
+	var info struct{ Dir, Sum, Version, Error string }
+	if err := json.Unmarshal(out.Bytes(), &info); err != nil {
+		return "", "", fmt.Errorf("go mod download %s@%s: %v: %s", module, version, runErr, strings.TrimSpace(errs.String()))
+	}
+	if info.Error != "" {
+		return "", "", fmt.Errorf("go mod download %s@%s: %s", module, version, info.Error)
+	}
+	pin, err := r.pin()
+	if err != nil {
+		return "", "", err
+	}
+	if info.Version == pin {
+		data, _ := os.ReadFile(r.path("go.sum"))
+		want := ""
+		for line := range strings.SplitSeq(string(data), "\n") {
+			if f := strings.Fields(line); len(f) == 3 && f[0] == module && f[1] == pin {
+				want = f[2]
+			}
+		}
+		switch {
+		case want == "":
+			return "", "", fmt.Errorf("go.sum has no checksum of %s %s; `go mod tidy` writes it", module, pin)
+		case want != info.Sum:
+			return "", "", fmt.Errorf("%s %s in the module cache has checksum %s, go.sum has %s: refused", module, pin, info.Sum, want)
+		}
+	}
+	return info.Dir, info.Sum, nil
+}
+
+// ownFile is a file of ours that joins an upstream package.
+type ownFile struct {
+	Path string // in the patched tree
+	From string // where it lies in this repository
+}
+
+func (f ownFile) read() ([]byte, error) { return os.ReadFile(f.From) }
+
+// ownFiles lists what the overlay directories hold, tracked or not, without
+// what git ignores. The order is by path.
+func (r *repo) ownFiles() ([]ownFile, error) {
+	list, err := r.git().Lines(append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, overlay...)...)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(list)
+	var out []ownFile
+	for _, p := range slices.Compact(list) {
+		from := r.path(filepath.FromSlash(p))
+		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, not committed yet
+		}
+		out = append(out, ownFile{p, from})
+	}
+	return out, nil
+}
+
+// set is the complete patch set for one base.
+type set struct {
+	Base    string
+	Patches []*diff.Patch
+	Own     []ownFile
+}
+
+// bases lists the bases in the order in which they are tried.
+func (r *repo) bases() ([]string, error) {
+	out := []string{mainBase}
+	entries, err := os.ReadDir(r.path("patches", "bases"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+// baseDirs lists the directories that make up a base, the one that overrides
+// the others first.
+func (r *repo) baseDirs(base string) ([]string, error) {
+	if base == mainBase {
+		return []string{r.path("patches")}, nil
+	}
+	dir := r.path("patches", "bases", base)
+	if _, err := os.Stat(dir); err != nil {
+		all, _ := r.bases()
+		return nil, fmt.Errorf("no base %q; there are: %s", base, strings.Join(all, ", "))
+	}
+	desc, err := r.describe(base)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := r.baseDirs(desc.like)
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{dir}, rest...), nil
+}
+
+// description is the file "base" in the directory of a base: one statement a
+// line, # begins a comment.
+//
+//	like NAME        what is not found here is taken from base NAME (default: geth)
+//	has PATH TEXT    a tree belongs to this base only if the file holds the text
+//	lacks PATH TEXT  ... only if it does not; a missing file lacks everything
+//	omit PATH        an own file that this base goes without
+//
+// The hooks decide whether a base fits: it has to apply strictly. The probes are
+// for what hooks do not see, such as a type that an own file depends on.
+type description struct {
+	like   string
+	probes []probe
+	omit   []string
+}
+
+type probe struct {
+	has        bool
+	path, text string
+}
+
+func (r *repo) describe(base string) (*description, error) {
+	d := &description{like: mainBase}
+	name := r.path("patches", "bases", base, "base")
+	if base == mainBase {
+		name = r.path("patches", "base")
+	}
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range strings.Split(string(data), "\n") {
+		line = strings.TrimSpace(line)
+		word, rest, _ := strings.Cut(line, " ")
+		rest = strings.TrimSpace(rest)
+		p, text, _ := strings.Cut(rest, " ")
+		switch {
+		case line == "" || word[0] == '#':
+		case word == "like" && rest != "" && rest != base && base != mainBase:
+			d.like = rest
+		case (word == "has" || word == "lacks") && text != "":
+			d.probes = append(d.probes, probe{word == "has", p, strings.TrimSpace(text)})
+		case word == "omit" && rest != "":
+			d.omit = append(d.omit, rest)
+		default:
+			return nil, fmt.Errorf("%s, line %d: %q is not understood", name, i+1, line)
+		}
+	}
+	return d, nil
+}
+
+// failedProbe returns the first probe of a base that a tree does not meet, ""
+// if it meets all.
+func (d *description) failedProbe(read func(string) ([]byte, error)) (string, error) {
+	for _, p := range d.probes {
+		data, err := read(p.path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if found := bytes.Contains(data, []byte(p.text)); found != p.has {
+			if p.has {
+				return fmt.Sprintf("%s does not contain %q", p.path, p.text), nil
+			}
+			return fmt.Sprintf("%s contains %q", p.path, p.text), nil
+		}
+	}
+	return "", nil
+}
+
+// series reads an order file; a missing one is an empty order.
+func (r *repo) series(dirs []string) ([]string, error) {
+	for _, dir := range dirs {
+		data, err := os.ReadFile(filepath.Join(dir, "series"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for line := range strings.SplitSeq(string(data), "\n") {
+			line, _, _ = strings.Cut(line, "#")
+			name := strings.TrimSuffix(strings.TrimSpace(line), ".patch")
+			if name == "" {
+				continue
+			}
+			if slices.Contains(out, name) {
+				return nil, fmt.Errorf("%s names %s twice", filepath.Join(dir, "series"), name)
+			}
+			out = append(out, name)
+		}
+		return out, nil
+	}
+	return nil, nil
+}
+
+// load reads the patch set of a base.
+func (r *repo) load(base string) (*set, error) {
+	dirs, err := r.baseDirs(base)
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.series(dirs)
+	if err != nil {
+		return nil, err
+	}
+	s := &set{Base: base}
+	for _, name := range names {
+		file, err := patchFile(dirs, name)
+		if err != nil {
+			return nil, err
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		p, err := diff.Parse(name, data)
+		if err != nil {
+			return nil, err
+		}
+		s.Patches = append(s.Patches, p)
+	}
+	own, err := r.ownFiles()
+	if err != nil {
+		return nil, err
+	}
+	byPath := make(map[string]ownFile)
+	for _, f := range own {
+		byPath[f.Path] = f
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if base := filepath.Base(dirs[i]); dirs[i] != r.path("patches") {
+			d, err := r.describe(base)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range d.omit {
+				if _, ok := byPath[p]; !ok {
+					return nil, fmt.Errorf("base %s omits %s, which is no own file", base, p)
+				}
+				delete(byPath, p)
+			}
+		}
+		variants := filepath.Join(dirs[i], "files")
+		err := filepath.WalkDir(variants, func(name string, e fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) || (err == nil && e.IsDir()) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			rel, err := filepath.Rel(variants, name)
+			if err != nil {
+				return err
+			}
+			p := filepath.ToSlash(rel)
+			byPath[p] = ownFile{p, name}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range byPath {
+		s.Own = append(s.Own, f)
+	}
+	slices.SortFunc(s.Own, func(a, b ownFile) int { return strings.Compare(a.Path, b.Path) })
+	return s, nil
+}
+
+// patchFile returns the file that holds a patch on a base.
+func patchFile(dirs []string, name string) (string, error) {
+	for _, dir := range dirs {
+		file := filepath.Join(dir, name+".patch")
+		if _, err := os.Stat(file); err == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("series names %s, but there is no %s.patch in %s", name, name, strings.Join(dirs, " or "))
+}
+
+// owner returns the index of the patch that brings an own file: the first one
+// that lists it in its Files: field, else the first that touches the file's
+// directory, else the first.
+func (s *set) owner(file string) int {
+	for i, p := range s.Patches {
+		for pattern := range strings.FieldsSeq(p.Field(diff.FieldFiles)) {
+			if ok, _ := path.Match(pattern, file); ok {
+				return i
+			}
+		}
+	}
+	for i, p := range s.Patches {
+		for _, f := range p.Files {
+			if path.Dir(f.Path) == path.Dir(file) {
+				return i
+			}
+		}
+	}
+	return 0
+}
