@@ -9,6 +9,7 @@ ignore (
 	./build
 	./cmd
 	./eth
+	./ethclient
 	./graphql
 	./node
 	./patches

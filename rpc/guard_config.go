@@ -229,7 +229,7 @@ func (c GuardConfig) validate(env GuardEnv) error {
 	}
 	for _, cidr := range c.Client.TrustedProxies {
 		if _, err := netip.ParsePrefix(cidr); err != nil {
-			return fmt.Errorf("--rpc.client.trusted-proxies (RPCGuard.Client.TrustedProxies): %q is not a CIDR such as 10.0.0.0/8", cidr)
+			return fmt.Errorf("--rpc.client.trusted-proxies (RPCGuard.Client.TrustedProxies): %q is not a CIDR, want one such as 10.0.0.0/8", cidr)
 		}
 	}
 	return nil
