@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// callClass says what a call costs the node, and with that which permits it
+// needs before it runs.
+type callClass uint8
+
+const (
+	classLight   callClass = iota // answered from memory: never refused, never queued
+	classNormal                   // reads the database
+	classCompute                  // runs the EVM within a gas cap
+	classHeavy                    // runs the EVM or walks the database without one
+	classParked                   // sleeps in the node and costs it nothing meanwhile
+	numClasses
+)
+
+var classNames = [numClasses]string{"light", "normal", "compute", "heavy", "parked"}
+
+func (c callClass) String() string { return classNames[c] }
+
+// graphqlMethod is the name under which GraphQL queries are classified.
+const graphqlMethod = "graphql_query"
+
+// builtinClasses are the method patterns of each class; what none of them matches
+// is normal.
+var builtinClasses = [numClasses][]string{
+	classLight: {
+		"eth_chainId", "eth_blockNumber", "eth_syncing", "net_*", "web3_clientVersion", "rpc_modules",
+		"*_unsubscribe",
+	},
+	classCompute: {
+		"eth_call", "eth_estimateGas", "eth_createAccessList", "eth_fillTransaction", graphqlMethod,
+	},
+	classHeavy: {
+		"debug_trace*", "debug_standardTrace*", "debug_subscribe", // traceChain is debug's one subscription
+		"debug_intermediateRoots", "debug_storageRangeAt", "debug_accountRange", "debug_dumpBlock",
+		"debug_getModified*", "debug_getBadBlocks", "debug_executionWitness*", "debug_replayBadBlock",
+		"debug_getAccessibleState", "debug_chaindbCompact",
+		"trace_*", "eth_simulateV1", "eth_getProof", "txpool_content*", "txpool_inspect",
+	},
+	classParked: {
+		"eth_sendRawTransactionSync",
+		"debug_blockProfile", "debug_cpuProfile", "debug_goTrace", "debug_mutexProfile", // sleep as long as they are told
+	},
+}
+
+// narrowLogBlocks is how many blocks a log query may span and still be normal.
+const narrowLogBlocks = 10
+
+// classifier tells the class of a call from its method and, for the few methods
+// whose cost depends on them, from its parameters. It is immutable.
+//
+// It is meant for methods that the node serves: an unknown one is refused as
+// upstream refuses it, before anybody asks for its class, so that no client can
+// choose names that are remembered.
+type classifier struct {
+	given   patternSet // the operator's
+	builtin patternSet
+}
+
+// patternSet maps method patterns to classes. A full name wins over a prefix, a
+// prefix over a suffix, a longer pattern over a shorter one.
+type patternSet struct {
+	exact    map[string]callClass
+	prefixes []classPattern // longest first
+	suffixes []classPattern // longest first
+}
+
+type classPattern struct {
+	text  string // without the star
+	class callClass
+}
+
+// newClassifier returns a classifier with the built-in patterns and those of
+// extra, which all win over the built-in ones. A pattern is a full method name, a
+// prefix that ends in a star or a suffix that begins with "*_". One that is
+// malformed, or stands in two classes, is refused.
+func newClassifier(extra [numClasses][]string) (*classifier, error) {
+	given, err := newPatternSet(extra)
+	if err != nil {
+		return nil, err
+	}
+	builtin, err := newPatternSet(builtinClasses)
+	if err != nil {
+		return nil, err
+	}
+	return &classifier{given: given, builtin: builtin}, nil
+}
+
+func newPatternSet(lists [numClasses][]string) (patternSet, error) {
+	set := patternSet{exact: make(map[string]callClass)}
+	seen := make(map[string]callClass)
+	for i, patterns := range lists {
+		class := callClass(i)
+		for _, p := range patterns {
+			if err := checkPattern(p); err != nil {
+				return set, fmt.Errorf("%v methods: %w", class, err)
+			}
+			if other, ok := seen[p]; ok {
+				if other != class {
+					return set, fmt.Errorf("%v methods: %q is among the %v ones too", class, p, other)
+				}
+				continue
+			}
+			seen[p] = class
+			switch {
+			case p[0] == '*':
+				set.suffixes = append(set.suffixes, classPattern{p[1:], class})
+			case p[len(p)-1] == '*':
+				set.prefixes = append(set.prefixes, classPattern{p[:len(p)-1], class})
+			default:
+				set.exact[p] = class
+			}
+		}
+	}
+	longest := func(a, b classPattern) int { return len(b.text) - len(a.text) }
+	slices.SortStableFunc(set.prefixes, longest)
+	slices.SortStableFunc(set.suffixes, longest)
+	return set, nil
+}
+
+func checkPattern(p string) error {
+	const maxPattern = 256
+	name := p
+	switch {
+	case strings.HasPrefix(p, "*_"):
+		name = p[2:]
+	case strings.HasSuffix(p, "*"):
+		name = p[:len(p)-1]
+	}
+	if name == "" || len(p) > maxPattern {
+		return fmt.Errorf("%q is no pattern, want a method name, a prefix followed by * or *_ and a suffix", p)
+	}
+	for _, r := range name {
+		if r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return fmt.Errorf("%q is no pattern: %q is not allowed in a method name", p, r)
+		}
+	}
+	return nil
+}
+
+func (set *patternSet) match(method string) (callClass, bool) {
+	if class, ok := set.exact[method]; ok {
+		return class, true
+	}
+	for i := range set.prefixes {
+		if strings.HasPrefix(method, set.prefixes[i].text) {
+			return set.prefixes[i].class, true
+		}
+	}
+	for i := range set.suffixes {
+		if strings.HasSuffix(method, set.suffixes[i].text) {
+			return set.suffixes[i].class, true
+		}
+	}
+	return classNormal, false
+}
+
+// classify returns the class of a call. params is the raw parameter array, which
+// must be valid JSON; it is scanned, not decoded, and nothing is allocated. A
+// method that the operator named is what the operator says, whatever its
+// parameters.
+func (c *classifier) classify(method string, params []byte) callClass {
+	if class, ok := c.given.match(method); ok {
+		return class
+	}
+	if class, ok := c.builtin.match(method); ok {
+		return class
+	}
+	switch method {
+	case "eth_getLogs":
+		if !narrowLogQuery(params) {
+			return classHeavy
+		}
+	case "eth_getFilterLogs":
+		return classHeavy // its width is that of a filter installed earlier
+	case "eth_feeHistory":
+		if hasPercentiles(params) {
+			return classHeavy
+		}
+	}
+	return classNormal
+}
+
+// narrowLogQuery reports whether a log query looks at one block or at most
+// narrowLogBlocks of them. When it cannot tell, it reports false: the cost of a
+// mistake is a query that waits for a heavy permit, not one that runs without.
+func narrowLogQuery(params []byte) bool {
+	s := jsonScanner{data: params}
+	if !s.open('[') || !s.open('{') {
+		return true // will fail to parse as a query, which costs nothing
+	}
+	var from, to, hash []byte
+	for s.more('}') {
+		// Members are matched as encoding/json does it: case is folded and the last
+		// one of a name counts.
+		key := s.value()
+		s.skip(':')
+		value := s.value()
+		switch {
+		case bytes.IndexByte(key, '\\') >= 0:
+			return false // an escaped name may be any of these
+		case bytes.EqualFold(key, []byte(`"fromBlock"`)):
+			from = value
+		case bytes.EqualFold(key, []byte(`"toBlock"`)):
+			to = value
+		case bytes.EqualFold(key, []byte(`"blockHash"`)):
+			hash = value
+		}
+	}
+	if s.broken {
+		return false
+	}
+	if hash != nil && !bytes.Equal(hash, []byte("null")) {
+		return true
+	}
+	first, last := parseBound(from), parseBound(to)
+	switch {
+	case first.kind == boundOther || last.kind == boundOther:
+		return false
+	case first.kind == boundHead:
+		return true // nothing lies between the head and anything later
+	case first.kind == boundNumber && last.kind == boundNumber:
+		return last.number < first.number || last.number-first.number < narrowLogBlocks
+	default: // a number, or a named block behind the head, up to the head
+		return first.kind == boundNamed && bytes.Equal(first.name, last.name)
+	}
+}
+
+type boundKind uint8
+
+const (
+	boundHead   boundKind = iota // missing, null, latest or pending
+	boundNumber                  // a number, earliest included
+	boundNamed                   // safe or finalized
+	boundOther                   // anything else
+)
+
+type logBound struct {
+	kind   boundKind
+	number uint64
+	name   []byte
+}
+
+func parseBound(value []byte) logBound {
+	if value == nil || bytes.Equal(value, []byte("null")) {
+		return logBound{kind: boundHead}
+	}
+	if len(value) < 2 || value[0] != '"' {
+		return logBound{kind: boundOther}
+	}
+	text := value[1 : len(value)-1]
+	switch string(text) {
+	case "latest", "pending":
+		return logBound{kind: boundHead}
+	case "earliest":
+		return logBound{kind: boundNumber}
+	case "safe", "finalized":
+		return logBound{kind: boundNamed, name: text}
+	}
+	if len(text) < 3 || len(text) > 18 || text[0] != '0' || text[1] != 'x' && text[1] != 'X' {
+		return logBound{kind: boundOther}
+	}
+	var n uint64
+	for _, c := range text[2:] {
+		switch {
+		case c >= '0' && c <= '9':
+			n = n<<4 | uint64(c-'0')
+		case c >= 'a' && c <= 'f':
+			n = n<<4 | uint64(c-'a'+10)
+		case c >= 'A' && c <= 'F':
+			n = n<<4 | uint64(c-'A'+10)
+		default:
+			return logBound{kind: boundOther}
+		}
+	}
+	return logBound{kind: boundNumber, number: n}
+}
+
+// hasPercentiles reports whether the third parameter of eth_feeHistory asks for
+// percentiles, which needs the receipts of every block in the range.
+func hasPercentiles(params []byte) bool {
+	s := jsonScanner{data: params}
+	if !s.open('[') {
+		return false
+	}
+	for i := 0; s.more(']'); i++ {
+		if i < 2 {
+			s.value()
+			continue
+		}
+		return s.open('[') && s.more(']')
+	}
+	return false
+}
+
+// jsonScanner walks a valid JSON text without decoding it. On text that is not
+// valid it stops early and says broken; it never reads beyond the end.
+type jsonScanner struct {
+	data   []byte
+	at     int
+	inside bool // an element of the innermost open value was taken
+	broken bool
+}
+
+func (s *jsonScanner) space() {
+	for s.at < len(s.data) {
+		switch s.data[s.at] {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+// skip takes one byte if it is next.
+func (s *jsonScanner) skip(c byte) bool {
+	s.space()
+	if s.at < len(s.data) && s.data[s.at] == c {
+		s.at++
+		return true
+	}
+	return false
+}
+
+// open enters an array or object if one begins here.
+func (s *jsonScanner) open(bracket byte) bool {
+	s.inside = false
+	return s.skip(bracket)
+}
+
+// more reports whether the open value has another element, and takes the comma
+// in front of it or the bracket that closes the value.
+func (s *jsonScanner) more(bracket byte) bool {
+	if s.skip(bracket) {
+		return false
+	}
+	if s.inside && !s.skip(',') || s.at >= len(s.data) {
+		s.broken = true
+		return false
+	}
+	s.inside = true
+	return true
+}
+
+// value takes the value that begins here and returns its text.
+func (s *jsonScanner) value() []byte {
+	s.space()
+	start, depth := s.at, 0
+	for s.at < len(s.data) {
+		switch c := s.data[s.at]; c {
+		case '"':
+			s.str()
+		case '{', '[':
+			depth++
+			s.at++
+			continue
+		case '}', ']':
+			depth--
+			s.at++
+		case ' ', '\t', '\n', '\r', ',', ':':
+			s.at++
+			continue
+		default:
+			for s.at++; s.at < len(s.data) && !endsLiteral(s.data[s.at]); s.at++ {
+			}
+		}
+		if depth <= 0 {
+			return s.data[start:s.at]
+		}
+	}
+	s.broken = true
+	return s.data[start:]
+}
+
+// str takes the string that begins here, quotes included.
+func (s *jsonScanner) str() {
+	for s.at++; s.at < len(s.data); s.at++ {
+		switch s.data[s.at] {
+		case '\\':
+			s.at++
+		case '"':
+			s.at++
+			return
+		}
+	}
+	s.at = min(s.at, len(s.data))
+	s.broken = true
+}
+
+func endsLiteral(c byte) bool {
+	switch c {
+	case ' ', '\t', '\n', '\r', ',', ':', ']', '}':
+		return true
+	}
+	return false
+}
