@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
+)
+
+// modelGate is the obvious gate: a list of calls, searched from end to end for
+// every decision. It knows of no records, rings or heaps.
+type modelGate struct {
+	limit gateLimits
+	now   mclock.AbsTime
+	calls []*modelCall   // waiting and running, in order of arrival
+	turn  map[[2]int]int // by client and class
+	since map[[2]int]int // when the client took its first place
+	turns int
+}
+
+type modelCall struct {
+	client int
+	class  callClass
+	bound  mclock.AbsTime
+	state  string // running, waiting or the reason of a refusal
+}
+
+func (m *modelGate) count(state string, match func(*modelCall) bool) (n int) {
+	for _, c := range m.calls {
+		if c.state == state && match(c) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *modelGate) held(kind permitKind, client int) int {
+	return m.count("running", func(c *modelCall) bool {
+		var p permitCounts
+		p.add(c.class, 1)
+		return p[kind] > 0 && (client < 0 || c.client == client)
+	})
+}
+
+func (m *modelGate) free(class callClass) bool {
+	var need permitCounts
+	need.add(class, 1)
+	for kind, n := range need {
+		if n > 0 && m.held(permitKind(kind), -1) >= m.limit.of(permitKind(kind)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *modelGate) arrive(c *modelCall) {
+	waiting := func(class callClass, client int) int {
+		return m.count("waiting", func(o *modelCall) bool {
+			return (class == numClasses || o.class == class) && (client < 0 || o.client == client)
+		})
+	}
+	// newestOf returns the last call of whoever has most places of a class, if that
+	// leaves it with at least spare. Of equals the one with places for longest goes.
+	newestOf := func(class callClass, spare int) (newest *modelCall) {
+		most, since := 0, 0
+		for _, o := range m.calls {
+			if o.state != "waiting" || class != numClasses && o.class != class {
+				continue
+			}
+			n, s := waiting(class, o.client), m.since[[2]int{o.client, int(class)}]
+			if newest == nil || n > most || n == most && s <= since {
+				most, since, newest = n, s, o // the last one of its client in the end
+			}
+		}
+		if most-1 < spare {
+			return nil
+		}
+		return newest
+	}
+	places := (m.limit.heavyMax()*m.limit.Queue + m.limit.Concurrency - 1) / m.limit.Concurrency
+	var victim *modelCall
+	c.state = "waiting"
+	switch {
+	case m.free(c.class) && waiting(c.class, -1) == 0 &&
+		(c.class != classParked || m.held(permitParked, c.client) < fairCap(m.limit.Parked)):
+		c.state = "running"
+	case c.bound <= m.now:
+		c.state = "expired"
+	case c.class == classParked || waiting(numClasses, -1) > m.limit.Queue,
+		c.class == classHeavy && waiting(classHeavy, -1) > places:
+		c.state = "full"
+	case c.class == classHeavy && waiting(classHeavy, -1) == places:
+		victim = newestOf(classHeavy, waiting(classHeavy, c.client)+1)
+		if victim == nil {
+			c.state = "full"
+		}
+	case waiting(numClasses, -1) < m.limit.Queue:
+	case c.class == classNormal && 4*waiting(classCompute, -1) > 3*m.limit.Queue:
+		victim = newestOf(classCompute, 0)
+	default:
+		if victim = newestOf(numClasses, waiting(numClasses, c.client)+1); victim == nil {
+			c.state = "full"
+		}
+	}
+	if victim != nil {
+		victim.state = "displaced"
+	}
+	if c.state == "waiting" {
+		m.turns++
+		flow, all := [2]int{c.client, int(c.class)}, [2]int{c.client, int(numClasses)}
+		if waiting(c.class, c.client) == 0 {
+			m.turn[flow], m.since[flow] = m.turns, m.turns
+		}
+		if waiting(numClasses, c.client) == 0 {
+			m.since[all] = m.turns
+		}
+	}
+	m.calls = append(m.calls, c)
+}
+
+func (l gateLimits) heavyMax() int { return min(l.Heavy, l.CPU, l.Concurrency) }
+
+func (m *modelGate) dispatch() {
+	for {
+		var next *modelCall
+		seen := make(map[[2]int]bool)
+		for _, c := range m.calls {
+			flow := [2]int{c.client, int(c.class)}
+			if c.state != "waiting" || seen[flow] {
+				continue
+			}
+			seen[flow] = true
+			others := m.count("waiting", func(o *modelCall) bool { return o.class == c.class && o.client != c.client })
+			kind := scarcestPermit[c.class]
+			if !m.free(c.class) || others > 0 && m.held(kind, c.client) >= fairCap(m.limit.of(kind)) {
+				continue
+			}
+			if next == nil || m.turn[flow] < m.turn[[2]int{next.client, int(next.class)}] {
+				next = c
+			}
+		}
+		if next == nil {
+			return
+		}
+		next.state = "running"
+		m.turns++
+		for class := range numClasses {
+			m.turn[[2]int{next.client, int(class)}] = m.turns
+		}
+	}
+}
+
+func (m *modelGate) expire() {
+	for _, c := range m.calls {
+		if c.state == "waiting" && c.bound <= m.now {
+			c.state = "expired"
+		}
+	}
+}
+
+// rigCall pairs a call at the gate with the one in the model.
+type rigCall struct {
+	model *modelCall
+	p     permit
+	wait  chan struct{}
+	state string
+}
+
+// gateRig drives a gate and the model side by side, in one goroutine.
+type gateRig struct {
+	t     *testing.T
+	g     *gate
+	clock *mclock.Simulated
+	m     *modelGate
+	calls []*rigCall
+	trace []string
+
+	arrived, served, refused, cancelled uint64
+}
+
+func newGateRig(t *testing.T, limits gateLimits) *gateRig {
+	clock := new(mclock.Simulated)
+	clock.Run(time.Second) // AbsTime 0 means "not given"
+	g, err := newGate(gateConfig{gateLimits: limits, Wait: 5 * time.Second}, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &gateRig{t: t, g: g, clock: clock,
+		m: &modelGate{limit: limits, now: clock.Now(), turn: make(map[[2]int]int), since: make(map[[2]int]int)}}
+}
+
+func (r *gateRig) arrive(client int, class callClass, wait time.Duration) {
+	c := &rigCall{model: &modelCall{client: client, class: class, bound: r.clock.Now().Add(wait)}}
+	r.m.arrive(c.model)
+	r.m.dispatch()
+	r.g.books[class].arrived.Add(1)
+	r.arrived++
+	a, why := r.g.arrive(&gateRequest{class: class, key: rigKey(client), bound: c.model.bound})
+	switch {
+	case why != admitted:
+		c.state = why.String()
+		r.g.books[class].refuse(why)
+		r.refused++
+	case a.wait != nil:
+		c.state = "waiting"
+	default:
+		c.state = "running"
+	}
+	c.p, c.wait = permit{gate: r.g, call: a.call, gen: a.gen, class: class}, a.wait
+	r.calls = append(r.calls, c)
+}
+
+func rigKey(client int) clientKey { return clientKey{lo: uint64(client) + 1, kind: uint64(keyAddr)} }
+
+// settle takes notice of the waits that have ended.
+func (r *gateRig) settle() {
+	for _, c := range r.calls {
+		if c.state != "waiting" {
+			continue
+		}
+		select {
+		case <-c.wait:
+		default:
+			continue
+		}
+		if c.state = "running"; c.p.call.why != admitted {
+			c.state = c.p.call.why.String()
+			if c.p.call.why == refusedGone {
+				r.cancelled++
+			} else {
+				r.refused++
+			}
+			r.g.books[c.p.class].refuse(c.p.call.why)
+			r.g.mu.Lock()
+			r.g.freeCallLocked(c.p.call)
+			r.g.mu.Unlock()
+		}
+	}
+}
+
+// pick returns a random call in the given state, nil if there is none.
+func (r *gateRig) pick(rnd *rand.Rand, state string) *rigCall {
+	var in []*rigCall
+	for _, c := range r.calls {
+		if c.state == state {
+			in = append(in, c)
+		}
+	}
+	if len(in) == 0 {
+		return nil
+	}
+	return in[rnd.Intn(len(in))]
+}
+
+// check compares the gate with the model and then with the invariants.
+func (r *gateRig) check() {
+	r.t.Helper()
+	fail := func(format string, args ...any) {
+		r.t.Helper()
+		for _, line := range r.trace[max(0, len(r.trace)-40):] {
+			r.t.Log(line)
+		}
+		r.t.Fatalf(format, args...)
+	}
+	live := r.calls[:0]
+	for _, c := range r.calls {
+		if c.state != c.model.state {
+			fail("client %d %v: %s, in the model %s", c.model.client, c.model.class, c.state, c.model.state)
+		}
+		if c.state == "running" || c.state == "waiting" {
+			live = append(live, c)
+		}
+	}
+	r.calls = live
+	r.m.calls = slices.DeleteFunc(r.m.calls, func(c *modelCall) bool {
+		return c.state != "running" && c.state != "waiting"
+	})
+
+	s := r.g.snapshot()
+	for kind := range s.held {
+		if want := r.m.held(permitKind(kind), -1); s.held[kind] != want {
+			fail("permits of kind %d: %d held, %d in the model", kind, s.held[kind], want)
+		}
+	}
+	clients := make(map[int]bool)
+	waiting := 0
+	for _, c := range r.calls {
+		clients[c.model.client] = true
+		if c.state != "waiting" {
+			continue
+		}
+		waiting++
+		if c.model.bound <= r.clock.Now() {
+			fail("a call waits beyond its bound")
+		}
+		others := r.m.count("waiting", func(o *modelCall) bool {
+			return o.class == c.model.class && o.client != c.model.client
+		})
+		if r.m.free(c.model.class) {
+			fail("a call waits for permits that are all free (%d others wait)", others)
+		}
+	}
+	if s.queued != waiting || s.clients != len(clients) {
+		fail("%d waiting of %d clients, in the model %d of %d", s.queued, s.clients, waiting, len(clients))
+	}
+	if got := len(r.g.calls()); got != len(r.calls) {
+		fail("%d calls in the dump, want %d", got, len(r.calls))
+	}
+	var arrived, ended uint64
+	for class := range r.g.books {
+		b := r.g.books[class].total()
+		arrived += b.Arrived
+		ended += b.Served + b.Failed + b.Cancelled + b.refusedSum()
+	}
+	if arrived != r.arrived || ended != r.served+r.refused+r.cancelled || arrived != ended+uint64(len(r.calls)) {
+		fail("books: %d arrived, %d ended, %d live", arrived, ended, len(r.calls))
+	}
+}
+
+// TestGateModel drives random arrivals, departures, ends, changes of limits and
+// time against the model and looks at every invariant after each step.
+func TestGateModel(t *testing.T) {
+	const seed = 20240607
+	runs, steps := 300, 250
+	if testing.Short() {
+		runs = 40
+	}
+	for run := range runs {
+		rnd := rand.New(rand.NewSource(seed + int64(run)))
+		limits := func() gateLimits {
+			return gateLimits{1 + rnd.Intn(6), rnd.Intn(9), 1 + rnd.Intn(4), 1 + rnd.Intn(3), 1 + rnd.Intn(5)}
+		}
+		r := newGateRig(t, limits())
+		r.trace = append(r.trace, fmt.Sprintf("seed %d, limits %+v", seed+run, r.m.limit))
+		raised := r.m.limit
+		for range steps {
+			switch op := rnd.Intn(20); {
+			case op < 9:
+				class := []callClass{classNormal, classNormal, classCompute, classHeavy, classParked}[rnd.Intn(5)]
+				client, wait := rnd.Intn(1+rnd.Intn(4)), time.Duration(rnd.Intn(6))*time.Second
+				r.trace = append(r.trace, fmt.Sprintf("client %d arrives, %v, may wait %v", client, class, wait))
+				r.arrive(client, class, wait)
+			case op < 15:
+				if c := r.pick(rnd, "running"); c != nil {
+					r.trace = append(r.trace, fmt.Sprintf("client %d ends, %v", c.model.client, c.model.class))
+					c.state, c.model.state = "ended", "ended"
+					r.served++
+					c.p.release()
+					r.m.dispatch()
+				}
+			case op < 17:
+				if c := r.pick(rnd, "waiting"); c != nil {
+					r.trace = append(r.trace, fmt.Sprintf("client %d leaves, %v", c.model.client, c.model.class))
+					c.model.state = "gone"
+					r.g.giveUp(c.p)
+				}
+			case op < 19:
+				d := time.Duration(1+rnd.Intn(2000)) * time.Millisecond
+				r.trace = append(r.trace, fmt.Sprintf("%v pass", d))
+				r.clock.Run(d)
+				r.m.now = r.clock.Now()
+				r.m.expire()
+			default:
+				l := limits()
+				r.trace = append(r.trace, fmt.Sprintf("limits %+v", l))
+				if _, err := r.g.setLimits(l); err != nil {
+					t.Fatal(err)
+				}
+				r.m.limit = l
+				r.m.dispatch()
+				raised = gateLimits{max(raised.Concurrency, l.Concurrency), max(raised.Queue, l.Queue),
+					max(raised.CPU, l.CPU), max(raised.Heavy, l.Heavy), max(raised.Parked, l.Parked)}
+			}
+			r.settle()
+			r.check()
+		}
+		if high := r.g.snapshot().highHeld; high[permitExec] > raised.Concurrency || high[permitCPU] > raised.CPU ||
+			high[permitHeavy] > raised.Heavy || high[permitParked] > raised.Parked {
+			t.Fatalf("seed %d: %v permits were held at once, limits never above %+v", seed+run, high, raised)
+		}
+	}
+}
+
+// TestGateHammer runs the gate under everything at once; it is meant for -race.
+func TestGateHammer(t *testing.T) {
+	g, err := newGate(gateConfig{
+		gateLimits: gateLimits{Concurrency: 8, Queue: 16, CPU: 4, Heavy: 2, Parked: 4},
+		Wait:       20 * time.Millisecond,
+	}, mclock.System{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		wg      sync.WaitGroup
+		running atomic.Int64
+		stop    = make(chan struct{})
+	)
+	for i := range 32 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			rnd := rand.New(rand.NewSource(int64(i)))
+			for range 400 {
+				ctx, cancel := context.WithCancel(context.Background())
+				if rnd.Intn(4) == 0 {
+					go cancel()
+				}
+				class := callClass(rnd.Intn(int(numClasses)))
+				p, why := g.acquire(ctx, gateRequest{class: class, key: rigKey(rnd.Intn(5)), method: "test_method"})
+				if why == admitted {
+					if class != classLight && class != classParked {
+						if n := running.Add(1); n > 64 {
+							t.Errorf("%d calls execute", n)
+						}
+						running.Add(-1)
+					}
+					p.end(outcome(rnd.Intn(3)))
+				}
+				cancel()
+			}
+		}()
+	}
+	go func() {
+		defer close(stop)
+		wg.Wait()
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			s := g.snapshot()
+			if s.held != (permitCounts{}) || s.queued != 0 || s.clients != 0 {
+				t.Fatalf("left behind: %+v", s)
+			}
+			for class := range g.books {
+				b := g.books[class].total()
+				if b.Arrived != b.Served+b.Failed+b.Cancelled+b.refusedSum() {
+					t.Errorf("%v: books do not add up: %+v", callClass(class), b)
+				}
+			}
+			return
+		default:
+			g.setLimits(gateLimits{Concurrency: []int{64, 1}[i%2], Queue: 16, CPU: 4, Heavy: 2, Parked: 4})
+			g.calls()
+			g.snapshot()
+		}
+	}
+}
