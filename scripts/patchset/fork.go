@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -238,67 +237,4 @@ func (l *laid) importUpstream() (commit, src string, err error) {
 	}
 	_, err = l.git.Run("update-ref", refUpstream, commit)
 	return commit, src, err
-}
-
-// commitSteps makes one commit for each patch of the plan on top of parent,
-// without touching work tree, index or branch. own, unless nil, gives the files
-// that arrive with each patch.
-func commitSteps(g *git.Repo, parent string, p *plan, own func(i int) ([]tree.Change, error)) (string, error) {
-	index := filepath.Join(g.Dir, ".git", "rpcguard-index")
-	if dir, err := g.Run("rev-parse", "--absolute-git-dir"); err == nil {
-		index = filepath.Join(dir, "rpcguard-index")
-	}
-	os.Remove(index)
-	defer os.Remove(index)
-	gi := g.With("GIT_INDEX_FILE=" + index)
-	if _, err := gi.Run("read-tree", parent); err != nil {
-		return "", err
-	}
-	for i, patch := range p.set.Patches {
-		var changes []tree.Change
-		for path, text := range p.steps[i] {
-			changes = append(changes, tree.Change{Path: path, Data: []byte(text)})
-		}
-		if own != nil {
-			more, err := own(i)
-			if err != nil {
-				return "", err
-			}
-			changes = append(changes, more...)
-		}
-		var err error
-		if parent, err = commitChanges(gi, parent, changes, message(patch)); err != nil {
-			return "", err
-		}
-	}
-	return parent, nil
-}
-
-// commitChanges makes one commit through the index that g names.
-func commitChanges(g *git.Repo, parent string, changes []tree.Change, msg string) (string, error) {
-	slices.SortFunc(changes, func(a, b tree.Change) int { return strings.Compare(a.Path, b.Path) })
-	var info bytes.Buffer
-	for _, c := range changes {
-		if c.Remove {
-			fmt.Fprintf(&info, "0 %s\t%s\x00", strings.Repeat("0", 40), c.Path)
-			continue
-		}
-		id, err := g.Input(c.Data, "hash-object", "-w", "--stdin")
-		if err != nil {
-			return "", err
-		}
-		mode := "100644"
-		if old, err := g.Run("ls-files", "--stage", "--", c.Path); err == nil && strings.HasPrefix(old, "100755") {
-			mode = "100755"
-		}
-		fmt.Fprintf(&info, "%s %s\t%s\x00", mode, id, c.Path)
-	}
-	if _, err := g.Input(info.Bytes(), "update-index", "-z", "--index-info"); err != nil {
-		return "", err
-	}
-	id, err := g.Run("write-tree")
-	if err != nil {
-		return "", err
-	}
-	return g.Input([]byte(msg), "commit-tree", id, "-p", parent, "-F", "-")
 }

@@ -82,9 +82,27 @@ func (r *repo) pin() (string, error) {
 // and its checksum. The pinned one has to have the checksum of go.sum; any
 // release is checked by the go command against the checksum database.
 func (r *repo) upstream(version string) (dir, sum string, err error) {
+	pin, err := r.pin()
+	if err != nil {
+		return "", "", err
+	}
+	// Read before the go command runs, which adds what is missing.
+	sums, err := os.ReadFile(r.path("go.sum"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", err
+	}
+	want := ""
+	for line := range strings.SplitSeq(string(sums), "\n") {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == module && f[1] == version {
+			want = f[2]
+		}
+	}
+	if want == "" && version == pin {
+		return "", "", fmt.Errorf("go.sum has no checksum of %s %s; `go mod tidy` writes it", module, pin)
+	}
 	cmd := exec.Command("go", "mod", "download", "-json", module+"@"+version)
 	cmd.Dir = r.root
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	cmd.Env = append(os.Environ(), "GOWORK=off")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	runErr := cmd.Run()
@@ -95,24 +113,8 @@ func (r *repo) upstream(version string) (dir, sum string, err error) {
 	if info.Error != "" {
 		return "", "", fmt.Errorf("go mod download %s@%s: %s", module, version, info.Error)
 	}
-	pin, err := r.pin()
-	if err != nil {
-		return "", "", err
-	}
-	if info.Version == pin {
-		data, _ := os.ReadFile(r.path("go.sum"))
-		want := ""
-		for line := range strings.SplitSeq(string(data), "\n") {
-			if f := strings.Fields(line); len(f) == 3 && f[0] == module && f[1] == pin {
-				want = f[2]
-			}
-		}
-		switch {
-		case want == "":
-			return "", "", fmt.Errorf("go.sum has no checksum of %s %s; `go mod tidy` writes it", module, pin)
-		case want != info.Sum:
-			return "", "", fmt.Errorf("%s %s in the module cache has checksum %s, go.sum has %s: refused", module, pin, info.Sum, want)
-		}
+	if want != "" && want != info.Sum {
+		return "", "", fmt.Errorf("%s %s in the module cache has checksum %s, go.sum has %s: refused", module, version, info.Sum, want)
 	}
 	return info.Dir, info.Sum, nil
 }

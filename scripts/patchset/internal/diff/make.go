@@ -32,9 +32,9 @@ func Make(path, from, to string) *File {
 		)
 		flush := func() {
 			h := build(a, b, es[group[0]:group[len(group)-1]+1], context[group[0]], context[group[len(group)-1]])
-			h.Decl = declAt(h, decls, h.index(), false)
+			h.Decl = declAt(h, decls, h.index())
 			f.Hunks = append(f.Hunks, h)
-			if _, inside := f.candidates(h, a, false); len(inside) > 1 && context[group[0]] < maxContext {
+			if _, inside := f.candidates(h, a, decls); len(inside) > 1 && context[group[0]] < maxContext {
 				for _, i := range group {
 					context[i]++
 				}

@@ -37,61 +37,112 @@ func (m *Miss) Error() string {
 // at which its old lines begin. All hunks are looked for, so that a report names
 // every one that has no place.
 func (f *File) Place(lines []string) ([]int, []*Miss) {
-	return f.place(lines, false)
-}
-
-// PlaceReverse finds where the hunks' new lines stand, for taking them out.
-func (f *File) PlaceReverse(lines []string) ([]int, []*Miss) {
-	return f.place(lines, true)
-}
-
-func (f *File) place(lines []string, reverse bool) ([]int, []*Miss) {
 	var (
 		places = make([]int, len(f.Hunks))
+		decls  = Decls(f.Path, lines)
 		misses []*Miss
 		end    = 0
 	)
 	for i, h := range f.Hunks {
-		at, miss := f.locate(h, lines, reverse)
-		if miss == nil && at < end {
-			miss = &Miss{Path: f.Path, Hunk: h, Why: "its lines stand before those of the hunk above it", Near: at + 1}
-		}
-		if miss != nil {
-			misses = append(misses, miss)
+		all, inside := f.candidates(h, lines, decls)
+		if len(inside) != 1 {
+			misses = append(misses, f.miss(h, lines, decls, all, inside))
 			continue
 		}
-		places[i] = at
-		if end = at + len(h.Old()); reverse {
-			end = at + len(h.New())
+		if inside[0] < end {
+			misses = append(misses, &Miss{Path: f.Path, Hunk: h, Why: "its lines stand before those of the hunk above it", Near: inside[0] + 1})
+			continue
 		}
+		places[i] = inside[0]
+		end = inside[0] + len(h.Old())
 	}
 	return places, misses
 }
 
-// locate places one hunk.
-func (f *File) locate(h *Hunk, lines []string, reverse bool) (int, *Miss) {
-	all, inside := f.candidates(h, lines, reverse)
-	if len(inside) == 1 {
-		return inside[0], nil
+// PlaceReverse finds where the hunks' new lines stand, for taking them out.
+//
+// The declaration that a hunk names is that of the old text, and one hunk taken
+// out alone may leave braces that do not match. So the hunks are judged
+// together: wanted are the places that Place finds again once all hunks are out,
+// and there must be exactly one such choice.
+func (f *File) PlaceReverse(lines []string) ([]int, []*Miss) {
+	var (
+		choices = make([][]int, len(f.Hunks))
+		misses  []*Miss
+	)
+	for i, h := range f.Hunks {
+		choices[i] = matches(h, h.New(), lines)
+		if len(choices[i]) == 0 {
+			m := &Miss{Path: f.Path, Hunk: h, Why: "its new lines are not in the file", Near: nearest(h.New(), lines, nil, "")}
+			m.quote(h.New(), lines)
+			misses = append(misses, m)
+		}
 	}
+	if len(misses) > 0 {
+		return nil, misses
+	}
+	var (
+		found [][]int
+		tries = 0
+		try   func(i, end int, chosen []int)
+	)
+	try = func(i, end int, chosen []int) {
+		if tries > maxTries || len(found) > 1 {
+			return
+		}
+		if i == len(f.Hunks) {
+			tries++
+			out := Replace(f, lines, chosen, true, func(s string) string { return s })
+			again, misses := f.Place(out)
+			shift := 0
+			for j, h := range f.Hunks {
+				if misses != nil || again[j] != chosen[j]+shift {
+					return
+				}
+				shift += len(h.Old()) - len(h.New())
+			}
+			found = append(found, append([]int(nil), chosen...))
+			return
+		}
+		for _, at := range choices[i] {
+			if at >= end {
+				try(i+1, at+len(f.Hunks[i].New()), append(chosen, at))
+			}
+		}
+	}
+	try(0, 0, nil)
+	if len(found) == 1 && tries <= maxTries {
+		return found[0], nil
+	}
+	why := "no choice of places gives a file to which it would apply"
+	if len(found) > 1 || tries > maxTries {
+		why = "its new lines stand in several places; strict means exactly one"
+	}
+	for _, h := range f.Hunks {
+		misses = append(misses, &Miss{Path: f.Path, Hunk: h, Why: why})
+	}
+	return nil, misses
+}
+
+// maxTries bounds the choices of places that are looked at for one file.
+const maxTries = 1000
+
+// miss says why a hunk has no place, or more than one.
+func (f *File) miss(h *Hunk, lines, decls []string, all, inside []int) *Miss {
 	want := h.Old()
-	if reverse {
-		want = h.New()
-	}
 	m := &Miss{Path: f.Path, Hunk: h}
-	decls := Decls(f.Path, lines)
 	switch {
 	case len(inside) > 1:
 		m.Why = fmt.Sprintf("its lines stand in %d places of %s (lines %s); strict means exactly one", len(inside), f.scope(h), numbers(inside))
 		m.Near = inside[0] + 1
 	case len(all) > 0:
-		other := declAt(h, decls, all[0], reverse)
+		other := declAt(h, decls, all[0])
 		if other == "" {
 			other = "no declaration"
 		}
 		m.Why = fmt.Sprintf("its lines stand in %s (line %d), not in %s where they belong", other, all[0]+1, h.Decl)
 		m.Near = all[0] + 1
-	case !reverse && h.Decl != "" && !slices.Contains(decls, h.Decl):
+	case h.Decl != "" && !slices.Contains(decls, h.Decl):
 		m.Why = "there is no " + h.Decl + " in this file"
 		m.Near = nearest(want, lines, nil, "")
 	case len(lines) > 0 && strings.HasSuffix(lines[0], "\r\n"):
@@ -100,14 +151,16 @@ func (f *File) locate(h *Hunk, lines []string, reverse bool) (int, *Miss) {
 		m.Why = "its lines are not in " + f.scope(h)
 		m.Near = nearest(want, lines, decls, h.Decl)
 	}
+	m.quote(want, lines)
+	m.Applied = len(matches(h, h.New(), lines)) == 1
+	return m
+}
+
+// quote fills in the text at Near.
+func (m *Miss) quote(want, lines []string) {
 	if m.Near > 0 {
 		m.Text = lines[m.Near-1 : min(len(lines), m.Near-1+len(want))]
 	}
-	if !reverse {
-		_, there := f.candidates(h, lines, true)
-		m.Applied = len(there) == 1
-	}
-	return 0, m
 }
 
 func (f *File) scope(h *Hunk) string {
@@ -117,38 +170,31 @@ func (f *File) scope(h *Hunk) string {
 	return "the file"
 }
 
-// candidates returns every line index at which the lines of h stand, and those
+// matches returns every index at which one side of a hunk stands. Without a
+// context line above or below, it stands at an end of the file, as git has it.
+func matches(h *Hunk, side, lines []string) []int {
+	var out []int
+	for at := 0; at+len(side) <= len(lines); at++ {
+		switch {
+		case !slices.Equal(lines[at:at+len(side)], side):
+		case h.Lines[0].Op != ' ' && at != 0:
+		case h.Lines[len(h.Lines)-1].Op != ' ' && at+len(side) != len(lines):
+		default:
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// candidates returns every index at which the old lines of h stand, and those
 // of them that lie in the declaration it names.
-func (f *File) candidates(h *Hunk, lines []string, reverse bool) (all, inside []int) {
-	from, to := h.Old(), h.New()
-	if reverse {
-		from, to = to, from
-	}
-	for at := 0; at+len(from) <= len(lines); at++ {
-		if !slices.Equal(lines[at:at+len(from)], from) {
-			continue
-		}
-		// Without a context line above or below, the hunk stands at an end of
-		// the file, as git has it.
-		if h.Lines[0].Op != ' ' && at != 0 {
-			continue
-		}
-		if h.Lines[len(h.Lines)-1].Op != ' ' && at+len(from) != len(lines) {
-			continue
-		}
-		all = append(all, at)
-	}
+func (f *File) candidates(h *Hunk, lines, decls []string) (all, inside []int) {
+	all = matches(h, h.Old(), lines)
 	if h.Decl == "" {
 		return all, all
 	}
-	decls := Decls(f.Path, lines)
 	for _, at := range all {
-		if reverse {
-			// A rename changes the declaration's own name: what counts is the
-			// name once the hunk is out.
-			decls = Decls(f.Path, slices.Concat(lines[:at], to, lines[at+len(from):]))
-		}
-		if declAt(h, decls, at, false) == h.Decl {
+		if declAt(h, decls, at) == h.Decl {
 			inside = append(inside, at)
 		}
 	}
@@ -158,40 +204,27 @@ func (f *File) candidates(h *Hunk, lines []string, reverse bool) (all, inside []
 // declAt names the declaration that h changes when its old lines begin at index
 // at: that of the first line it removes, or, where it only inserts, the one
 // that both neighbours of the gap belong to.
-func declAt(h *Hunk, decls []string, at int, reverse bool) string {
-	skip := byte('+')
-	if reverse {
-		skip = '-'
-	}
-	line := at
+func declAt(h *Hunk, decls []string, at int) string {
+	line, gap := at, -1
 	for _, l := range h.Lines {
-		switch {
-		case l.Op == ' ':
-			line++
-		case l.Op != skip:
+		switch l.Op {
+		case '-':
 			if line < len(decls) {
 				return decls[line]
 			}
 			return ""
+		case '+':
+			if gap < 0 {
+				gap = line
+			}
 		default:
-			if removes(h, reverse) {
-				continue
-			}
-			if line == 0 || line >= len(decls) || decls[line-1] != decls[line] {
-				return ""
-			}
-			return decls[line]
+			line++
 		}
 	}
-	return ""
-}
-
-func removes(h *Hunk, reverse bool) bool {
-	op := byte('-')
-	if reverse {
-		op = '+'
+	if gap <= 0 || gap >= len(decls) || decls[gap-1] != decls[gap] {
+		return ""
 	}
-	return slices.ContainsFunc(h.Lines, func(l Line) bool { return l.Op == op })
+	return decls[gap]
 }
 
 // nearest returns the line number of the text most like want, by equal lines;
@@ -255,10 +288,17 @@ func Replace[T any](f *File, lines []T, places []int, reverse bool, fresh func(s
 	return append(out, lines[pos:]...)
 }
 
-// Apply returns the file's text with all hunks in, or what has no place.
+// Apply returns the file's text with all hunks in (or out), or what has no
+// place.
 func (f *File) Apply(text string, reverse bool) (string, []*Miss) {
-	lines := Split(text)
-	places, misses := f.place(lines, reverse)
+	var (
+		lines = Split(text)
+		place = f.Place
+	)
+	if reverse {
+		place = f.PlaceReverse
+	}
+	places, misses := place(lines)
 	if len(misses) > 0 {
 		return "", misses
 	}

@@ -57,7 +57,7 @@ func (r *Repo) run(stdin []byte, args []string) (string, error) {
 	full := []string{"-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.fsmonitor=false",
 		"-c", "core.quotePath=false", "-c", "advice.detachedHead=false", "-c", "gc.auto=0"}
 	if !r.Foreign {
-		full = append(full, "-c", "core.autocrlf=false", "-c", "core.symlinks=true")
+		full = append(full, "-c", "core.autocrlf=false", "-c", "core.symlinks=true", "-c", "core.fsync=none")
 	}
 	cmd := exec.Command("git", append(full, args...)...)
 	cmd.Dir = r.Dir
