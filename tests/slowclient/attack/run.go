@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package attack
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"rpcguard/tests/slowclient/rig"
+)
+
+// Record is the outcome of one case, one JSON object.
+type Record struct {
+	Case     string            `json:"case"`
+	Number   int               `json:"number,omitempty"`
+	Family   string            `json:"family"`
+	Why      string            `json:"why"`
+	Verdict  Verdict           `json:"verdict"`
+	Reason   string            `json:"reason,omitempty"` // first bound broken, or why not applicable
+	Figures  []Figure          `json:"figures,omitempty"`
+	Polite   *rig.PoliteReport `json:"polite,omitempty"`
+	RSS      int64             `json:"rss"`               // growth at the peak, bytes
+	CPU      float64           `json:"cpu"`               // processor seconds used
+	Seconds  float64           `json:"seconds"`           // the case took
+	Attempts int               `json:"attempts"`          // above 1: judged again, see Options.Retries
+	Binary   string            `json:"binary"`            // version
+	Earlier  []string          `json:"earlier,omitempty"` // reasons of the attempts before
+}
+
+// Summary of the record in one line of figures.
+func (r *Record) Summary() string {
+	var parts []string
+	if r.Polite != nil && r.Polite.Calls > 0 {
+		parts = append(parts, "p99 "+formatDuration(r.Polite.P99))
+		if r.Polite.Heads > 0 {
+			parts = append(parts, "gap "+formatDuration(r.Polite.HeadGap))
+		}
+		if r.Polite.Failed > 0 {
+			parts = append(parts, fmt.Sprintf("failed %d", r.Polite.Failed))
+		}
+	}
+	for _, f := range r.Figures {
+		if !strings.HasPrefix(f.Name, "polite") {
+			parts = append(parts, f.String())
+		}
+	}
+	if r.RSS > 8<<20 {
+		parts = append(parts, "+"+FormatBytes(r.RSS))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Run is what a case works with.
+type Run struct {
+	Ctx    context.Context
+	Node   *rig.Node
+	Polite *rig.Polite
+	Setup  *rig.PoliteSetup
+	Watch  *rig.Watch
+	Base   rig.PoliteReport // of the same binary unloaded
+	Period time.Duration    // of a block
+	Quick  bool
+
+	suite   *Suite
+	mu      sync.Mutex
+	figures []Figure
+	reasons []string
+	na      string
+	closers []func()
+}
+
+// Guarded reports whether the node carries rpcguard.
+func (r *Run) Guarded() bool { return r.Node.Binary != nil && r.Node.Binary.Guarded() }
+
+// OnClose has f called when the case has ended, last first.
+func (r *Run) OnClose(f func()) {
+	r.mu.Lock()
+	r.closers = append(r.closers, f)
+	r.mu.Unlock()
+}
+
+// Note records a figure that is not judged.
+func (r *Run) Note(name string, value float64, unit string) {
+	r.mu.Lock()
+	r.figures = append(r.figures, Figure{Name: name, Value: value, Unit: unit, OK: true})
+	r.mu.Unlock()
+}
+
+// AtMost records a figure that must not exceed bound.
+func (r *Run) AtMost(name string, value, bound float64, unit string) bool {
+	ok := value <= bound
+	r.judge(Figure{name, value, unit, bound, ok}, "over")
+	return ok
+}
+
+// AtLeast records a figure that must reach bound.
+func (r *Run) AtLeast(name string, value, bound float64, unit string) bool {
+	ok := value >= bound
+	r.judge(Figure{name, value, unit, bound, ok}, "under")
+	return ok
+}
+
+// Exactly records a count that must be want.
+func (r *Run) Exactly(name string, value, want int) bool {
+	r.judge(Figure{name, float64(value), "", float64(want), value == want}, "not")
+	return value == want
+}
+
+func (r *Run) judge(f Figure, word string) {
+	r.mu.Lock()
+	r.figures = append(r.figures, f)
+	r.mu.Unlock()
+	if !f.OK {
+		r.Break("%s %s, %s %s", f.Name, formatUnit(f.Value, f.Unit), word, formatUnit(f.Bound, f.Unit))
+	}
+}
+
+// Break says that a bound was not kept. The case goes on.
+func (r *Run) Break(format string, args ...any) {
+	r.mu.Lock()
+	r.reasons = append(r.reasons, fmt.Sprintf(format, args...))
+	r.mu.Unlock()
+}
+
+// Check breaks the case unless ok.
+func (r *Run) Check(ok bool, format string, args ...any) bool {
+	if !ok {
+		r.Break(format, args...)
+	}
+	return ok
+}
+
+type stopCase struct{}
+
+// Skip ends the case as not applicable.
+func (r *Run) Skip(format string, args ...any) {
+	r.mu.Lock()
+	r.na = fmt.Sprintf(format, args...)
+	r.mu.Unlock()
+	panic(stopCase{})
+}
+
+// Must ends the case as broken when err is not nil: the attack could not be made,
+// or the node stopped answering where it has to.
+func (r *Run) Must(err error, what string) {
+	if err != nil {
+		r.Break("%s: %v", what, err)
+		panic(stopCase{})
+	}
+}
+
+// LatencyBound is what a polite call may take: three times as long as unloaded, or
+// 25 ms more where that is longer, and what the machine was late by meanwhile.
+func LatencyBound(base, now rig.PoliteReport) time.Duration {
+	return max(3*base.P99, base.P99+25*time.Millisecond) + max(0, now.Noise-base.Noise)
+}
+
+// GapBound is the longest silence of newHeads: two block times, and what the
+// machine was late by, with half a second for the block builder's own clock.
+func (r *Run) GapBound(now rig.PoliteReport) time.Duration {
+	return max(2*r.Period, r.Base.HeadGap+r.Period) + 500*time.Millisecond + now.Noise
+}
+
+// For sleeps while the attack goes on, unless the node ends.
+func (r *Run) For(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-r.Ctx.Done():
+	case <-r.Node.Done():
+	}
+}
+
+// Scale picks the quick set's or the full set's amount.
+func (r *Run) Scale(quick, full int) int {
+	if r.Quick {
+		return quick
+	}
+	return full
+}
+
+// Seconds is Scale for time.
+func (r *Run) Seconds(quick, full int) time.Duration {
+	return time.Duration(r.Scale(quick, full)) * time.Second
+}
+
+// Grown is how much memory the node has at its peak beyond what it had before.
+func (r *Run) Grown() float64 { return float64(r.Watch.Peak() - r.Watch.Start().RSS) }
+
+// Parallel runs f(0..n-1) at once and waits for all.
+func Parallel(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// Options of a suite's run.
+type Options struct {
+	Quick       bool
+	Retries     int   // how often a case broken by a polite client's latency alone is judged again
+	MemoryLimit int64 // ends the node; 0: rig.DefaultMemoryLimit
+	Period      int   // seconds a block; 0: 1
+	Flags       []string
+	Progress    func(format string, args ...any)
+}
+
+// Suite runs cases against one binary, or one endpoint.
+type Suite struct {
+	Binary   *rig.Binary
+	Endpoint *rig.Node // set instead of Binary
+	Opt      Options
+
+	node    *rig.Node
+	flags   string
+	setup   *rig.PoliteSetup
+	base    *rig.PoliteReport
+	noH2    bool
+	checked bool
+}
+
+// Close ends the node.
+func (s *Suite) Close() {
+	if s.node != nil {
+		s.node.Stop()
+		s.node = nil
+	}
+}
+
+func (s *Suite) say(format string, args ...any) {
+	if s.Opt.Progress != nil {
+		s.Opt.Progress(format, args...)
+	}
+}
+
+// Version names what is judged.
+func (s *Suite) Version() string {
+	if s.Binary != nil {
+		return s.Binary.Version
+	}
+	return s.Endpoint.HTTP
+}
+
+// Base is the polite client's report of the unloaded binary, nil before a run.
+func (s *Suite) Base() *rig.PoliteReport { return s.base }
+
+// missing tells why the case cannot run here, "" if it can.
+func (s *Suite) missing(c *Case) string {
+	if s.Binary == nil {
+		switch {
+		case c.Needs&(NeedChain|NeedIPC|NeedAuth|NeedGuard|NeedMetrics|NeedGraphQL) != 0 || len(c.Flags) > 0:
+			return "needs a node of its own (--binary)"
+		case c.Needs&NeedWS != 0 && s.Endpoint.WS == "":
+			return "needs --ws"
+		}
+		return ""
+	}
+	if c.Needs&NeedGuard != 0 && !s.Binary.Guarded() {
+		return "about rpcguard's own API or limits"
+	}
+	if c.Needs&NeedMetrics != 0 && !s.Binary.Has("pprof") {
+		return "no metrics page"
+	}
+	if c.Needs&NeedGraphQL != 0 && !s.Binary.Has("graphql") {
+		return "no GraphQL"
+	}
+	return ""
+}
+
+// RunCase runs one case and judges it. An error means that no node could be had
+// to run it against.
+func (s *Suite) RunCase(ctx context.Context, c *Case) (*Record, error) {
+	var earlier []string
+	for attempt := 1; ; attempt++ {
+		rec, soft, err := s.once(ctx, c)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		rec.Attempts, rec.Earlier = attempt, earlier
+		if rec.Verdict != Broken || !soft || attempt > s.Opt.Retries || ctx.Err() != nil {
+			return rec, nil
+		}
+		earlier = append(earlier, rec.Reason)
+		s.say("%s: %s; judged again", c.Name, rec.Reason)
+	}
+}
+
+// once runs the case; soft means that nothing but a latency broke it.
+func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err error) {
+	rec = &Record{Case: c.Name, Number: c.Number, Family: c.Family, Why: c.Why, Binary: s.Version()}
+	begun := time.Now()
+	defer func() { rec.Seconds = time.Since(begun).Seconds() }()
+	if why := s.missing(c); why != "" {
+		rec.Verdict, rec.Reason = NA, why
+		return rec, false, nil
+	}
+	if err := s.prepare(ctx, c); err != nil {
+		return nil, false, err
+	}
+	if c.Needs&NeedH2 != 0 && !s.hasH2(ctx) {
+		rec.Verdict, rec.Reason = NA, "no HTTP/2 in clear text"
+		return rec, false, nil
+	}
+	limit := 4 * time.Minute
+	if s.Opt.Quick {
+		limit = time.Minute
+	}
+	cctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r := &Run{
+		Ctx: cctx, Node: s.node, Setup: s.setup, Base: *s.base, suite: s,
+		Period: time.Duration(max(1, s.Opt.Period)) * time.Second, Quick: s.Opt.Quick,
+	}
+	memory := c.MemoryLimit
+	if memory == 0 {
+		memory = s.Opt.MemoryLimit
+	}
+	r.Watch = rig.NewWatch(s.node, memory)
+	if !c.NoPolite {
+		p, err := rig.StartPolite(cctx, s.node, s.setup)
+		if err != nil {
+			r.Watch.Stop()
+			return nil, false, err
+		}
+		r.Polite = p
+	}
+	// A case that does not end loses its node, and with it every socket it waits on.
+	overdue := context.AfterFunc(cctx, func() {
+		if ctx.Err() == nil {
+			r.Break("not over after %v: the node was ended", limit)
+		}
+		s.node.Kill()
+	})
+	r.perform(c)
+	overdue()
+	hard := len(r.reasons) > 0
+	if r.Polite != nil {
+		report := r.Polite.Stop(5 * time.Second)
+		rec.Polite = &report
+		hard = r.judgePolite(report) || hard
+	}
+	r.close()
+	rec.CPU = r.Watch.CPU().Seconds()
+	r.Watch.Stop()
+	rec.RSS = r.Watch.Peak() - r.Watch.Start().RSS
+	if k := r.Watch.Killed(); k > 0 {
+		r.reasons = append([]string{fmt.Sprintf("ended at %s of memory", FormatBytes(k))}, r.reasons...)
+		hard = true
+	} else if !s.node.Alive() && r.na == "" && !c.Alone {
+		r.reasons = append([]string{fmt.Sprintf("the node ended: %v", s.node.Err())}, r.reasons...)
+		hard = true
+	}
+	rec.Figures = r.figures
+	switch {
+	case r.na != "":
+		rec.Verdict, rec.Reason = NA, r.na
+	case len(r.reasons) > 0:
+		rec.Verdict, rec.Reason = Broken, strings.Join(r.reasons[:min(3, len(r.reasons))], "; ")
+	default:
+		rec.Verdict = Held
+	}
+	s.settle(cctx, c, rec)
+	return rec, !hard, nil
+}
+
+// close undoes what the case opened, last first.
+func (r *Run) close() {
+	r.mu.Lock()
+	closers := r.closers
+	r.closers = nil
+	r.mu.Unlock()
+	for _, f := range slices.Backward(closers) {
+		f()
+	}
+}
+
+func (r *Run) perform(c *Case) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil, stopCase:
+		default:
+			r.Break("the case itself failed: %v %s", v, firstLines(debug.Stack(), 12))
+		}
+	}()
+	c.Run(r)
+}
+
+func firstLines(b []byte, n int) string {
+	l := strings.Split(string(b), "\n")
+	return strings.Join(l[:min(n, len(l))], " | ")
+}
+
+// judgePolite holds the polite client's report against the bounds that every case
+// has; hard is set by what is more than a latency.
+func (r *Run) judgePolite(p rig.PoliteReport) (hard bool) {
+	if r.na != "" {
+		return false
+	}
+	if p.Calls == 0 && p.Failed == 0 {
+		return false
+	}
+	r.AtMost("polite p99", p.P99.Seconds(), LatencyBound(r.Base, p).Seconds(), "s")
+	if p.Failed > 0 {
+		r.Break("%d polite calls failed: %s", p.Failed, p.Failure)
+		hard = true
+	}
+	for _, what := range p.Problems {
+		r.Break("polite client: %s", what)
+		hard = true
+	}
+	if p.Heads > 0 {
+		r.AtMost("polite head gap", p.HeadGap.Seconds(), r.GapBound(p).Seconds(), "s")
+	}
+	return hard
+}
+
+// prepare has a node up with the case's flags, quiet, and its baseline measured.
+func (s *Suite) prepare(ctx context.Context, c *Case) error {
+	if s.Endpoint != nil {
+		s.node = s.Endpoint
+	} else {
+		flags := append(slices.Clone(s.Opt.Flags), c.Flags...)
+		key := strings.Join(flags, " ")
+		if s.node != nil && (c.Alone || key != s.flags || !s.node.Alive()) {
+			s.Close()
+		}
+		if s.node == nil {
+			n, err := rig.StartNode(s.Binary, rig.NodeConfig{Period: max(1, s.Opt.Period), Flags: flags})
+			if err != nil {
+				return err
+			}
+			s.node, s.flags = n, key
+			if s.setup, err = rig.NewPoliteSetup(ctx, n); err != nil {
+				return fmt.Errorf("preparing the chain: %w", err)
+			}
+		}
+	}
+	if s.base == nil {
+		s.say("%s: measuring it unloaded", s.Version())
+		report, err := s.measureBase(ctx)
+		if err != nil {
+			return err
+		}
+		s.base = report
+		s.say("%s unloaded: p50 %s, p99 %s, head gap %s; an idle server beside it p99 %s", s.Version(),
+			formatDuration(report.P50), formatDuration(report.P99), formatDuration(report.HeadGap), formatDuration(report.Noise))
+	}
+	return nil
+}
+
+// measureBase lets a polite client alone with the node. On a machine that is busy
+// with other things the quietest of three measurements counts.
+func (s *Suite) measureBase(ctx context.Context) (best *rig.PoliteReport, err error) {
+	d := 10 * time.Second
+	if s.Opt.Quick {
+		d = 3 * time.Second
+	}
+	s.node.Quiet(ctx, 10*time.Second)
+	for range 3 {
+		p, err := rig.StartPolite(ctx, s.node, s.setup)
+		if err != nil {
+			return nil, err
+		}
+		rig.Sleep(ctx, d)
+		report := p.Stop(5 * time.Second)
+		if report.Failed > 0 || len(report.Problems) > 0 {
+			return nil, fmt.Errorf("unloaded already: %d calls failed (%s), %v", report.Failed, report.Failure, report.Problems)
+		}
+		if best == nil || report.P99 < best.P99 {
+			best = &report
+		}
+		if best.Noise < 10*time.Millisecond {
+			break
+		}
+	}
+	return best, nil
+}
+
+func (s *Suite) hasH2(ctx context.Context) bool {
+	if !s.checked {
+		h, err := rig.DialH2(ctx, s.node.HTTP, rig.Dialer{})
+		if s.noH2 = err != nil; err == nil {
+			h.Close()
+		}
+		s.checked = true
+	}
+	return !s.noH2
+}
+
+// settle decides whether the next case may use this node: not after a broken one,
+// not when it is still busy or fat from this one.
+func (s *Suite) settle(ctx context.Context, c *Case, rec *Record) {
+	if s.Endpoint != nil {
+		return
+	}
+	if c.Alone || rec.Verdict == Broken || !s.node.Alive() || rec.RSS > 400<<20 || !s.node.Quiet(ctx, 2*time.Second) {
+		s.Close()
+	}
+}

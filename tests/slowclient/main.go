@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+// Command slowclient judges whether a geth node's JSON-RPC server survives the
+// abuses that its clients, slow or malicious, can think of.
+//
+//	go run ./tests/slowclient --binary build/bin/geth           # start nodes from it
+//	go run ./tests/slowclient --http localhost:8545 --ws ...    # a running node
+//	go run ./tests/slowclient --list                            # a line a case
+//	go run ./tests/slowclient --binary geth --only 1,bodies     # by number, name, family
+//
+// It starts nodes on free ports of 127.0.0.1 in directories of their own, ends
+// them by process id, and ends any that grows beyond --memory. Against a running
+// node it uses only the cases that need no chain of their own.
+//
+// Exit status: 0 if every case held or did not apply, 1 if one was broken, 2 if
+// the suite could not run.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"rpcguard/tests/slowclient/attack"
+	"rpcguard/tests/slowclient/rig"
+)
+
+func main() {
+	rig.ServeEchoIfAsked()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+type stringList []string
+
+func (l *stringList) String() string     { return strings.Join(*l, " ") }
+func (l *stringList) Set(v string) error { *l = append(*l, v); return nil }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	fs := flag.NewFlagSet("slowclient", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	var (
+		binaries, flags stringList
+		httpAddr        = fs.String("http", "", "judge a running node: its HTTP address, host:port or URL")
+		wsAddr          = fs.String("ws", "", "its WebSocket address")
+		only            = fs.String("only", "", "cases by name, part of a name, number or family, joined by commas")
+		list            = fs.Bool("list", false, "list the cases, a line each (q: in the quick set), and end")
+		quick           = fs.Bool("quick", false, "the quick set, under 3 minutes")
+		asJSON          = fs.Bool("json", false, "one JSON record a case on standard output")
+		markdown        = fs.Bool("markdown", false, "a Markdown table on standard output")
+		memory          = fs.Int64("memory", 3072, "end a node that holds more than this many MiB")
+		retries         = fs.Int("retries", 1, "judge a case again that only a polite client's latency broke, at most so often")
+		repeat          = fs.Int("repeat", 1, "run everything so often")
+		period          = fs.Int("period", 1, "seconds a block")
+	)
+	fs.Var(&binaries, "binary", "start nodes from this binary; may be given more than once: a table with a column each")
+	fs.Var(&flags, "flag", "a further flag for the node, name=value without dashes; may be given more than once")
+	if err := fs.Parse(args); err != nil {
+		if err == flag.ErrHelp {
+			return 0
+		}
+		return 2
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(stderr, "slowclient: unexpected argument %q\n", fs.Arg(0))
+		return 2
+	}
+	cases, err := attack.Select(*only, *quick)
+	if err != nil {
+		fmt.Fprintln(stderr, "slowclient:", err)
+		return 2
+	}
+	if *list {
+		for _, c := range cases {
+			fmt.Fprintln(stdout, c)
+		}
+		return 0
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer rig.StopAll()
+
+	human := stderr
+	if !*asJSON && !*markdown {
+		human = stdout
+	}
+	opt := attack.Options{
+		Quick: *quick, Retries: *retries, MemoryLimit: *memory << 20, Period: *period, Flags: flags,
+		Progress: func(format string, args ...any) { fmt.Fprintf(human, "# "+format+"\n", args...) },
+	}
+	var suites []*attack.Suite
+	for _, path := range binaries {
+		b, err := rig.ProbeBinary(path)
+		if err != nil {
+			fmt.Fprintln(stderr, "slowclient:", err)
+			return 2
+		}
+		suites = append(suites, &attack.Suite{Binary: b, Opt: opt})
+	}
+	if *httpAddr != "" {
+		suites = append(suites, &attack.Suite{Endpoint: &rig.Node{HTTP: hostPort(*httpAddr), WS: hostPort(*wsAddr)}, Opt: opt})
+	}
+	if len(suites) == 0 {
+		fmt.Fprintln(stderr, "slowclient: say what to judge: --binary PATH, or --http ADDR and --ws ADDR")
+		return 2
+	}
+
+	rep := newReport(suites, cases)
+	status := 0
+	for range *repeat {
+		for _, s := range suites {
+			begun := time.Now()
+			fmt.Fprintf(human, "# %s, %d cases, %d processors\n", s.Version(), len(cases), runtime.NumCPU())
+			for _, c := range cases {
+				if ctx.Err() != nil {
+					fmt.Fprintln(stderr, "slowclient: interrupted")
+					s.Close()
+					return 2
+				}
+				rec, err := s.RunCase(ctx, c)
+				if ctx.Err() != nil {
+					continue
+				}
+				if err != nil {
+					fmt.Fprintln(stderr, "slowclient:", err)
+					return 2
+				}
+				rep.add(s, rec)
+				if rec.Verdict == attack.Broken {
+					status = 1
+				}
+				printRecord(human, rec)
+				if *asJSON {
+					line, err := json.Marshal(rec)
+					if err != nil {
+						fmt.Fprintln(stderr, "slowclient:", err)
+						return 2
+					}
+					fmt.Fprintf(stdout, "%s\n", line)
+				}
+			}
+			s.Close()
+			fmt.Fprintf(human, "# %s: %s in %.0f s\n", s.Version(), rep.totals(s), time.Since(begun).Seconds())
+		}
+	}
+	if *markdown {
+		rep.markdown(stdout)
+	} else if len(suites) > 1 {
+		rep.human(human)
+	}
+	return status
+}
+
+// hostPort takes an address or a URL.
+func hostPort(s string) string {
+	if _, rest, ok := strings.Cut(s, "://"); ok {
+		s = rest
+	}
+	host, _, _ := strings.Cut(s, "/")
+	return host
+}
