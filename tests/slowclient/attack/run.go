@@ -295,7 +295,11 @@ func (s *Suite) RunCase(ctx context.Context, c *Case) (*Record, error) {
 func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err error) {
 	rec = &Record{Case: c.Name, Number: c.Number, Family: c.Family, Why: c.Why, Binary: s.Version()}
 	begun := time.Now()
-	defer func() { rec.Seconds = time.Since(begun).Seconds() }()
+	defer func() {
+		if rec != nil {
+			rec.Seconds = time.Since(begun).Seconds()
+		}
+	}()
 	if why := s.missing(c); why != "" {
 		rec.Verdict, rec.Reason = NA, why
 		return rec, false, nil

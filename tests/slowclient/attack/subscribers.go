@@ -24,7 +24,7 @@ func init() {
 		Run: func(r *Run) {
 			ws := subscribe(r, rig.Dialer{From: rig.Attacker(0).From, RcvBuf: 4096}, "newPendingTransactions", true)
 			r.Flow(16, bigTx)
-			r.For(r.Seconds(9, 15))
+			r.For(r.Seconds(12, 18))
 			r.gone(ws, 15*time.Second)
 		},
 	}, &Case{
@@ -45,7 +45,7 @@ func init() {
 		Why:    "one connection must not be able to pile up subscriptions without end",
 		Run: func(r *Run) {
 			ws := r.WS(rig.Attacker(0))
-			accepted, refused := subscribeMany(r, ws, 20000)
+			accepted, refused := subscribeMany(r, ws, r.Scale(3000, 20000))
 			r.AtMost("accepted", float64(accepted), 1024, "")
 			r.Note("refused", float64(refused), "")
 			r.For(r.Seconds(2, 5))
@@ -114,7 +114,7 @@ func init() {
 		Why:    "a thousand copies of the same event must not cost a thousand encodings and writes",
 		Run: func(r *Run) {
 			ws := r.WS(rig.Attacker(0))
-			accepted, _ := subscribeMany(r, ws, 20000)
+			accepted, _ := subscribeMany(r, ws, r.Scale(3000, 20000))
 			r.AtMost("accepted", float64(accepted), 1024, "")
 			var events atomic.Int64
 			go func() {
@@ -140,7 +140,7 @@ func init() {
 				subscribe(r, rig.Dialer{From: rig.Attacker(i).From, RcvBuf: 4096}, "newPendingTransactions", true)
 			}
 			r.Flow(16, bigTx)
-			r.For(r.Seconds(9, 15))
+			r.For(r.Seconds(12, 18))
 			r.AtMost("memory", r.Grown(), 400<<20, "B")
 		},
 	}, &Case{
@@ -154,7 +154,7 @@ func init() {
 			r.Must(err, "subscribing")
 			r.Check(reply.Err == nil, "subscribing: %v", reply.Err)
 			r.Flow(16, bigTx)
-			r.For(r.Seconds(9, 15))
+			r.For(r.Seconds(12, 18))
 		},
 	}, &Case{
 		Name: "subscriber-pings", Family: subscribers, Needs: NeedChain | NeedWS,
