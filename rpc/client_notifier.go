@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ethereum/go-ethereum/common/hexutil"
+)
+
+var (
+	// errSubscriptionOver is what sending to a subscription returns once it has
+	// ended, whoever ended it.
+	errSubscriptionOver = errors.New("subscription is over")
+
+	// errSubscriptionDropped is the same for a subscription that ended because its
+	// client did not keep up.
+	errSubscriptionDropped = errors.New("subscription dropped: the client does not keep up")
+)
+
+// dropReason says why a subscription was torn down. The values are fixed, because
+// metrics are named after them.
+type dropReason string
+
+const (
+	dropEvents    dropReason = "events"    // more events wait than one subscription may have
+	dropBytes     dropReason = "bytes"     // more bytes wait than one subscription may have
+	dropConnBytes dropReason = "connbytes" // more bytes wait than the connection may have
+	dropTooLarge  dropReason = "toolarge"  // one result is larger than any result may be
+	dropWrite     dropReason = "write"     // writing to the client failed
+)
+
+// dropReasons lists all of them.
+var dropReasons = []dropReason{dropEvents, dropBytes, dropConnBytes, dropTooLarge, dropWrite}
+
+// subLimits bounds what waits for a client that does not keep up.
+type subLimits struct {
+	events    int   // events waiting for one subscription
+	bytes     int64 // bytes waiting for one subscription
+	connBytes int64 // bytes waiting for all subscriptions of the connection
+	subs      int   // subscriptions of the connection; 0: any number
+	result    int64 // bytes of one result; 0: any number
+	notice    bool  // a dropped client is told by a message, and its connection stays
+	dryRun    bool  // drops are reported, but the producer waits instead
+}
+
+// clientNotifier is the queue between one subscription and its client.
+//
+// # Model
+//
+// Whoever produces events (the event loop of the filters, the downloader, the peer
+// feed) hands them to notify, which never waits: the event enters the queue, or the
+// subscription ends. The queue is a part of its connection's outbox, which holds
+// what waits for all subscriptions of the connection, and the replies between it,
+// in the order in which it is written.
+//
+// A subscription passes through these states, forward only:
+//
+//	held     events are kept back until the subscribe call's reply has been written
+//	doomed   held, and more came than may wait; what was kept is gone already
+//	live     events are queued as they come
+//	over     unsubscribed, dropped, or the connection is gone
+//
+// # Bounds
+//
+// What waits is bounded by events, by bytes, and by bytes of the whole connection,
+// held events included. An event that enters an empty queue is never refused,
+// whatever its size; neither the event being written nor that first one measures
+// the client, what piles up behind them does. Events sent one by one through Notify
+// have no number (nobody can tell which of them belong together), only bytes.
+//
+// Example, with the defaults of 4096 events and 8 MiB: a client that takes nothing
+// has 4096 heads (2 to 14 hours of blocks) or 8 MiB of transactions waiting before
+// it is dropped. One block with 20 MiB of logs reaches a client that keeps up: it
+// enters an empty queue. Of a second such block right behind it the same is true,
+// once the writer has begun with the first.
+//
+// # Invariants
+//
+//   - What a live subscription delivers is complete and in order. It ends with the
+//     first event that does not fit; there is no gap before it and nothing after.
+//   - Nothing is delivered before the subscribe call's reply or after the
+//     unsubscribe call's.
+//   - A subscription is dropped at most once, and not at all if it ended otherwise.
+//   - waiting bytes of all states but live and held are 0.
+//
+// # Non-goals
+//
+// Nothing is merged, skipped or fetched again for a slow client. In-process clients
+// and pull streams (debug traceChain) have no clientNotifier, or a blocking one:
+// they are slowed down instead.
+type clientNotifier struct {
+	out       *outbox
+	namespace string
+	name      string        // of the subscription, one of those that are registered
+	blocking  bool          // a pull stream: its producer waits
+	ready     chan struct{} // closed when a pull stream may send, or is over
+
+	// The outbox's mutex guards the rest.
+	id      ID // "" until it is known
+	state   subState
+	doom    dropReport   // in state doomed
+	held    []outboxItem // in state held
+	items   int          // waiting, counted ones and others
+	events  int          // waiting, counted ones
+	bytes   int64        // waiting
+	written uint64       // block of the last event that was written whole; 0: none
+	waits   bool         // a producer waits, or has waited
+}
+
+type subState uint8
+
+const (
+	subHeld subState = iota
+	subDoomed
+	subLive
+	subOver
+)
+
+// dropReport describes a drop: to the operator in the log, to the client as the
+// data of the error that ends its subscription.
+type dropReport struct {
+	Reason    dropReason
+	Queued    int64  // what waited: events or bytes, whichever limit was met
+	Limit     int64  // the limit that was met
+	LastBlock uint64 // of the last event that was written whole; 0: unknown
+}
+
+// newNotifier returns the queue of a subscription about to be made, in state held.
+// It takes over a place that reserve granted, and gives it back when it ends.
+func (o *outbox) newNotifier(namespace, name string, blocking bool) *clientNotifier {
+	s := &clientNotifier{out: o, namespace: namespace, name: name, blocking: blocking}
+	if blocking {
+		s.ready = make(chan struct{})
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fresh = append(o.fresh, s)
+	if o.err != nil {
+		s.endLocked()
+	}
+	return s
+}
+
+// bind tells the queue the ID of its subscription, before the first event or, at
+// the latest, before the subscribe call's reply is written: the client may
+// unsubscribe as soon as it knows the ID. Later calls change nothing.
+func (s *clientNotifier) bind(id ID) {
+	o := s.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.id != "" || s.state == subOver {
+		return
+	}
+	s.id = id
+	o.fresh = slices.DeleteFunc(o.fresh, func(f *clientNotifier) bool { return f == s })
+	if o.subs == nil {
+		o.subs = make(map[ID]*clientNotifier)
+	}
+	o.subs[id] = s
+}
+
+// cancel ends a subscription that nobody is going to use. Nobody is told.
+func (s *clientNotifier) cancel() {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	s.endLocked()
+}
+
+// kind names the subscription for people: "eth newHeads".
+func (s *clientNotifier) kind() string { return s.namespace + " " + s.name }
+
+// notify queues ev. counted says that ev is one whole event of the node and not
+// one of several calls that belong together.
+//
+// It never waits, except for a pull stream, whose producer waits until the event
+// has been written. An error means that the subscription is over; errors differ
+// only in why.
+func (s *clientNotifier) notify(ev *Event, counted bool) error {
+	if s.blocking {
+		<-s.ready
+		s.out.mu.Lock()
+		return s.waitAndUnlock(ev)
+	}
+	o := s.out
+	o.mu.Lock()
+	switch s.state {
+	case subOver:
+		o.mu.Unlock()
+		return errSubscriptionOver
+	case subDoomed:
+		o.mu.Unlock()
+		return errSubscriptionDropped
+	}
+	report, ok := s.admitLocked(ev, counted)
+	switch {
+	case ok || o.limits.dryRun && s.state == subHeld:
+		item := outboxItem{sub: s, event: ev, counted: counted}
+		s.addLocked(item)
+		if s.state == subHeld {
+			s.held = append(s.held, item)
+		} else {
+			o.queue.push(item)
+		}
+		o.wakeAndUnlock()
+		return nil
+
+	case o.limits.dryRun:
+		// As upstream does: the producer waits. It is counted once, as a real drop
+		// would be.
+		first := !s.waits
+		err := s.waitAndUnlock(ev)
+		if first {
+			o.events.dropped(s, report)
+		}
+		return err
+
+	case s.state == subHeld:
+		// The handler does not know the subscription yet: it takes it over when
+		// the subscribe call has returned. Torn down now, it would be put back.
+		s.state, s.doom = subDoomed, report
+		s.forgetHeldLocked()
+		o.mu.Unlock()
+		return errSubscriptionDropped
+
+	default:
+		o.dropAndUnlock(s, report)
+		return errSubscriptionDropped
+	}
+}
+
+// waitAndUnlock queues ev and waits until it has been written.
+func (s *clientNotifier) waitAndUnlock(ev *Event) error {
+	o := s.out
+	if s.state != subLive {
+		o.mu.Unlock()
+		return errSubscriptionOver
+	}
+	s.waits = true
+	item := outboxItem{sub: s, event: ev, wait: &outboxWait{done: make(chan struct{})}}
+	o.queue.push(item)
+	o.wakeAndUnlock()
+	return item.wait.result()
+}
+
+// activate begins delivery, after the subscribe call's reply has been written.
+func (s *clientNotifier) activate() {
+	o := s.out
+	o.mu.Lock()
+	switch s.state {
+	case subHeld:
+		s.state = subLive
+		if s.ready != nil {
+			close(s.ready)
+		}
+		for _, item := range s.held {
+			o.queue.push(item)
+		}
+		s.held = nil
+		o.wakeAndUnlock()
+	case subDoomed:
+		o.dropAndUnlock(s, s.doom)
+	default:
+		o.mu.Unlock()
+	}
+}
+
+// admitLocked decides whether ev may wait. If not, the report says which limit it
+// would exceed, and what waits under that limit already.
+func (s *clientNotifier) admitLocked(ev *Event, counted bool) (report dropReport, ok bool) {
+	refuse := func(reason dropReason, queued, limit int64) (dropReport, bool) {
+		return dropReport{Reason: reason, Queued: queued, Limit: limit, LastBlock: s.written}, false
+	}
+	l := &s.out.limits
+	if l.result > 0 {
+		for _, result := range ev.results {
+			if n := int64(len(result)); n > l.result {
+				return refuse(dropTooLarge, n, l.result)
+			}
+		}
+	}
+	switch {
+	case s.items == 0:
+		return dropReport{}, true
+	case counted && s.events >= l.events:
+		return refuse(dropEvents, int64(s.events), int64(l.events))
+	case s.bytes+ev.size > l.bytes:
+		return refuse(dropBytes, s.bytes, l.bytes)
+	case s.out.bytes+ev.size > l.connBytes:
+		return refuse(dropConnBytes, s.out.bytes, l.connBytes)
+	}
+	return dropReport{}, true
+}
+
+// addLocked enters an item into the books. One whose producer waits is in none:
+// its client slows the producer down, so it cannot fall behind.
+func (s *clientNotifier) addLocked(item outboxItem) {
+	if item.wait != nil {
+		return
+	}
+	s.items++
+	if item.counted {
+		s.events++
+	}
+	s.bytes += item.event.size
+	s.out.bytes += item.event.size
+}
+
+// removeLocked takes an item off the books, because its writing begins or because
+// nobody wants it any more.
+func (s *clientNotifier) removeLocked(item outboxItem) {
+	if item.wait != nil {
+		return
+	}
+	s.items--
+	if item.counted {
+		s.events--
+	}
+	s.bytes -= item.event.size
+	s.out.bytes -= item.event.size
+	if s.items < 0 || s.events < 0 || s.bytes < 0 || s.out.bytes < 0 {
+		panic(fmt.Sprintf("rpc: books of subscription %s: %d items, %d events, %d bytes", s.id, s.items, s.events, s.bytes))
+	}
+}
+
+func (s *clientNotifier) forgetHeldLocked() {
+	for _, item := range s.held {
+		s.removeLocked(item)
+	}
+	s.held = nil
+}
+
+// endLocked ends the subscription and gives back all that it holds, except what a
+// write in progress is still sending.
+func (s *clientNotifier) endLocked() {
+	if s.state == subOver {
+		return
+	}
+	if s.ready != nil && (s.state == subHeld || s.state == subDoomed) {
+		close(s.ready)
+	}
+	s.forgetHeldLocked()
+	if s.items > 0 || s.waits {
+		s.out.queue.each(func(item *outboxItem) {
+			if item.sub == s {
+				s.removeLocked(*item)
+				item.cancelLocked(errSubscriptionOver)
+			}
+		})
+	}
+	s.state = subOver
+	s.out.places--
+	if s.id == "" {
+		s.out.fresh = slices.DeleteFunc(s.out.fresh, func(f *clientNotifier) bool { return f == s })
+	} else {
+		delete(s.out.subs, s.id)
+	}
+}
+
+// errcodeSubscriptionDropped is the code of the error that ends a subscription
+// whose client did not keep up.
+const errcodeSubscriptionDropped = -32014
+
+// dropNotice returns the message that tells the client of a drop.
+func (s *clientNotifier) dropNotice(report dropReport) []byte {
+	data := struct {
+		Reason    dropReason      `json:"reason"`
+		Queued    int64           `json:"queued"`
+		Limit     int64           `json:"limit"`
+		LastBlock *hexutil.Uint64 `json:"lastBlock"`
+	}{report.Reason, report.Queued, report.Limit, nil}
+	if report.LastBlock > 0 {
+		data.LastBlock = (*hexutil.Uint64)(&report.LastBlock)
+	}
+	return appendErrorNotification(nil, s.namespace, s.id, &jsonError{
+		Code:    errcodeSubscriptionDropped,
+		Message: "subscription dropped: slow consumer",
+		Data:    data,
+	})
+}

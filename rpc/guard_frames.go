@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"encoding/binary"
+	"net"
+	"sync"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	// batchBytes is how much the writer of a connection collects before it writes.
+	// It is also the unit in which a long message is written, so that progress
+	// shows. Larger batches save no system calls worth having and delay the control
+	// frames that go between them.
+	batchBytes = 64 << 10
+
+	// spliceBytes is the size from which a result is written from where it lies.
+	// Below it, copying into the batch is cheaper than one more element of writev.
+	spliceBytes = 4 << 10
+
+	// pooledBytes is the largest scratch buffer that is kept for the next batch.
+	pooledBytes = 2 * batchBytes
+)
+
+// framing is how a transport marks where a message begins and ends.
+type framing uint8
+
+const (
+	lineFraming framing = iota // raw streams: one message a line
+	wsFraming                  // WebSocket: one unfragmented text frame a message, not masked
+)
+
+// begin appends what stands before a message of n bytes.
+func (f framing) begin(buf []byte, n int) []byte {
+	if f != wsFraming {
+		return buf
+	}
+	const final = 1 << 7
+	buf = append(buf, final|websocket.TextMessage)
+	switch {
+	case n <= 125:
+		return append(buf, byte(n))
+	case n <= 0xffff:
+		return binary.BigEndian.AppendUint16(append(buf, 126), uint16(n))
+	default:
+		return binary.BigEndian.AppendUint64(append(buf, 127), uint64(n))
+	}
+}
+
+// end appends what stands after a message.
+func (f framing) end(buf []byte) []byte {
+	if f == lineFraming {
+		buf = append(buf, '\n')
+	}
+	return buf
+}
+
+// frameBatch collects whole frames that are written in one go. Small messages are
+// copied into scratch; large results are only referred to.
+//
+// A batch belongs to one writer at a time.
+type frameBatch struct {
+	framing framing
+	scratch []byte
+	pieces  []piece
+	copied  int // scratch[copied:] is in no piece yet
+	size    int
+}
+
+// piece is a stretch of the batch: foreign bytes, or scratch[start:end]. Offsets
+// and not slices, because scratch may move while it grows.
+type piece struct {
+	foreign    []byte
+	start, end int
+}
+
+var framePool = sync.Pool{New: func() any { return new(frameBatch) }}
+
+func newFrameBatch(f framing) *frameBatch {
+	b := framePool.Get().(*frameBatch)
+	b.framing = f
+	return b
+}
+
+// recycle empties the batch and hands it to the next writer. Idle connections hold
+// no buffer.
+func (b *frameBatch) recycle() {
+	b.reset()
+	if cap(b.scratch) <= pooledBytes {
+		framePool.Put(b)
+	}
+}
+
+func (b *frameBatch) reset() {
+	clear(b.pieces) // or the pool would keep results alive
+	b.scratch, b.pieces, b.copied, b.size = b.scratch[:0], b.pieces[:0], 0, 0
+}
+
+// message adds one message, which consists of parts.
+func (b *frameBatch) message(head, body []byte, tail string) {
+	n := len(head) + len(body) + len(tail)
+	before := len(b.scratch)
+	b.scratch = b.framing.begin(b.scratch, n)
+	b.scratch = append(b.scratch, head...)
+	if len(body) >= spliceBytes {
+		b.splice(body)
+	} else {
+		b.scratch = append(b.scratch, body...)
+	}
+	b.scratch = append(b.scratch, tail...)
+	b.scratch = b.framing.end(b.scratch)
+	b.size += len(b.scratch) - before
+}
+
+// raw adds bytes that are framed already.
+func (b *frameBatch) raw(frame []byte) {
+	b.scratch = append(b.scratch, frame...)
+	b.size += len(frame)
+}
+
+func (b *frameBatch) splice(foreign []byte) {
+	b.cut()
+	b.pieces = append(b.pieces, piece{foreign: foreign})
+	b.size += len(foreign)
+}
+
+func (b *frameBatch) cut() {
+	if end := len(b.scratch); end > b.copied {
+		b.pieces = append(b.pieces, piece{start: b.copied, end: end})
+		b.copied = end
+	}
+}
+
+// buffers returns the batch as one gathered write. They are valid until the batch
+// is reset.
+func (b *frameBatch) buffers() net.Buffers {
+	b.cut()
+	bufs := make(net.Buffers, len(b.pieces))
+	for i, p := range b.pieces {
+		bufs[i] = p.foreign
+		if p.foreign == nil {
+			bufs[i] = b.scratch[p.start:p.end]
+		}
+	}
+	return bufs
+}
+
+// reply adds the response to a call, or a call of the server's own.
+func (b *frameBatch) reply(msg *jsonrpcMessage) {
+	var buf [256]byte
+	if len(msg.Result) < spliceBytes {
+		b.message(appendMessage(buf[:0], msg), nil, "")
+		return
+	}
+	head, tail := appendLargeMessage(buf[:0], msg)
+	b.message(head, msg.Result, tail)
+}
+
+// replyBatch adds the responses to a batch, which are one message. Its length has
+// to be known before its first byte, so the heads are built before they are used.
+func (b *frameBatch) replyBatch(msgs []*jsonrpcMessage) {
+	var (
+		heads []byte
+		ends  = make([]int, len(msgs)) // of each head within heads
+		total = 1 + len(msgs)          // brackets and commas
+	)
+	for i, msg := range msgs {
+		if len(msg.Result) < spliceBytes {
+			heads = appendMessage(heads, msg)
+		} else {
+			heads, _ = appendLargeMessage(heads, msg)
+			total += len(msg.Result) + len("}")
+		}
+		ends[i] = len(heads)
+	}
+	total += len(heads)
+	if len(msgs) == 0 {
+		total = len("[]")
+	}
+
+	before := len(b.scratch)
+	b.scratch = append(b.framing.begin(b.scratch, total), '[')
+	start := 0
+	for i, msg := range msgs {
+		if i > 0 {
+			b.scratch = append(b.scratch, ',')
+		}
+		b.scratch = append(b.scratch, heads[start:ends[i]]...)
+		start = ends[i]
+		if len(msg.Result) >= spliceBytes {
+			b.splice(msg.Result)
+			b.scratch = append(b.scratch, '}')
+		}
+	}
+	b.scratch = b.framing.end(append(b.scratch, ']'))
+	b.size += len(b.scratch) - before
+}

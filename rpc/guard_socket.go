@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// deadlineWriter is what a socketOut needs of a connection.
+type deadlineWriter interface {
+	io.WriteCloser
+	SetWriteDeadline(time.Time) error
+}
+
+// socketOut is a network connection as its writer sees it: whole batches go out in
+// pieces of batchBytes, each of which must be taken within the timeout. A client
+// that takes less than that is as good as gone.
+//
+// abort is the only safe way to be rid of a connection whose writer is stuck: the
+// codec's own close takes the lock that the writer holds, and waits. A deadline in
+// the past ends the write, closing the connection ends the read.
+type socketOut struct {
+	conn     deadlineWriter
+	timeout  time.Duration // for one piece; 0: none
+	progress func(n int64) // called after each piece; nil: nobody asks
+
+	mu    sync.Mutex
+	armed time.Time // when the deadline was last set
+	last  time.Time // no write goes on beyond it; zero: no such time
+}
+
+func (s *socketOut) send(b *frameBatch) error {
+	bufs := b.buffers()
+	for len(bufs) > 0 {
+		var piece net.Buffers
+		piece, bufs = cutBuffers(bufs, batchBytes)
+		s.arm()
+		var (
+			n   int64
+			err error
+		)
+		if len(piece) == 1 {
+			var m int
+			m, err = s.conn.Write(piece[0])
+			n = int64(m)
+		} else {
+			n, err = piece.WriteTo(s.conn)
+		}
+		if s.progress != nil && n > 0 {
+			s.progress(n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arm sets the deadline of the next piece. Setting one costs as much as a small
+// write, so it is left alone while it is nearly the right one.
+func (s *socketOut) arm() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timeout == 0 || !s.last.IsZero() {
+		return
+	}
+	now := time.Now()
+	if now.Sub(s.armed) < s.timeout/16 {
+		return
+	}
+	s.armed = now
+	s.conn.SetWriteDeadline(now.Add(s.timeout))
+}
+
+func (s *socketOut) hurry(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end := time.Now().Add(d); s.last.IsZero() || end.Before(s.last) {
+		s.last = end
+		s.conn.SetWriteDeadline(end)
+	}
+}
+
+func (s *socketOut) abort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = time.Unix(1, 0)
+	s.conn.SetWriteDeadline(s.last)
+	s.conn.Close()
+}
+
+// cutBuffers splits off the first n bytes, or all if there are fewer.
+func cutBuffers(bufs net.Buffers, n int) (first, rest net.Buffers) {
+	for i, buf := range bufs {
+		if len(buf) > n {
+			first = append(bufs[:i:i], buf[:n])
+			rest = append(net.Buffers{buf[n:]}, bufs[i+1:]...)
+			return first, rest
+		}
+		if n -= len(buf); n == 0 {
+			return bufs[: i+1 : i+1], bufs[i+1:]
+		}
+	}
+	return bufs, nil
+}
