@@ -155,9 +155,9 @@ func TestGuardEventIsChargedWhatItKeepsAlive(t *testing.T) {
 	require.EqualValues(t, 1000+notificationOverhead, ev.Size())
 }
 
-// FuzzGuardFrames splits arbitrary results over messages and checks that the frames
+// FuzzGuardWriteBatch splits arbitrary results over messages and checks that the frames
 // carry them unchanged.
-func FuzzGuardFrames(f *testing.F) {
+func FuzzGuardWriteBatch(f *testing.F) {
 	f.Add([]byte("abc"), uint16(2), true)
 	f.Add(bytes.Repeat([]byte("0123456789"), 7000), uint16(65000), false)
 	f.Fuzz(func(t *testing.T, data []byte, size uint16, ws bool) {

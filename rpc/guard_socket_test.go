@@ -267,9 +267,15 @@ func TestGuardPongDoesNotWaitForTheWriter(t *testing.T) {
 func TestGuardKeepalive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newWSPair(t)
-		pings := 0
+		var (
+			pings atomic.Int32
+			dumb  atomic.Bool
+		)
 		p.client.SetPingHandler(func(string) error {
-			pings++
+			pings.Add(1)
+			if dumb.Load() {
+				return nil
+			}
 			return p.client.WriteControl(websocket.PongMessage, nil, time.Time{})
 		})
 		go p.client.ReadMessage()
@@ -284,10 +290,10 @@ func TestGuardKeepalive(t *testing.T) {
 				t.Fatal("upstream's ping is not postponed")
 			}
 		}
-		require.InDelta(t, 10, pings, 1)
+		require.InDelta(t, 10, pings.Load(), 1)
 		require.Empty(t, read)
 
-		p.client.SetPingHandler(func(string) error { return nil })
+		dumb.Store(true)
 		time.Sleep(wsPingInterval + wsPongTimeout + time.Second)
 		synctest.Wait()
 		require.Error(t, <-read)
@@ -315,16 +321,16 @@ func TestGuardKeepalivePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newWSPair(t)
 		p.keepalive.pause(true)
-		pings := 0
-		p.client.SetPingHandler(func(string) error { pings++; return nil })
+		var pings atomic.Int32
+		p.client.SetPingHandler(func(string) error { pings.Add(1); return nil })
 		go p.client.ReadMessage()
 		time.Sleep(10 * wsPingInterval)
 		synctest.Wait()
-		require.Zero(t, pings)
+		require.Zero(t, pings.Load())
 		p.keepalive.pause(false)
 		time.Sleep(2 * wsPingInterval)
 		synctest.Wait()
-		require.NotZero(t, pings)
+		require.NotZero(t, pings.Load())
 	})
 }
 
