@@ -22,7 +22,7 @@ type scriptedBody struct {
 	pieces []bodyPiece
 	cuts   []time.Time // deadlines set
 	cutAt  time.Duration
-	err    error       // after the last piece; nil: io.EOF
+	err    error // after the last piece; nil: io.EOF
 }
 
 type bodyPiece struct {
