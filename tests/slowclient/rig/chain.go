@@ -30,7 +30,7 @@ type Account struct {
 }
 
 // logger emits as many logs as its first calldata word says: a loop around LOG1
-// with the counter as topic. See loggerInit for how it is deployed.
+// with the counter as topic.
 //
 //	PUSH1 0 CALLDATALOAD  3:JUMPDEST  DUP1 ISZERO PUSH1 22 JUMPI
 //	DUP1 PUSH1 0 PUSH1 0 LOG1  PUSH1 1 SWAP1 SUB PUSH1 3 JUMP  22:JUMPDEST STOP
@@ -161,20 +161,7 @@ var sink = common.HexToAddress("0xdd")
 
 // Logger deploys the contract that emits logs.
 func (a *Account) Logger(ctx context.Context) (common.Address, error) {
-	// PUSH1 len, DUP1, PUSH1 11, PUSH1 0, CODECOPY, PUSH1 0, RETURN
-	init := append([]byte{0x60, byte(len(loggerCode)), 0x80, 0x60, 11, 0x60, 0, 0x39, 0x60, 0, 0xf3}, loggerCode...)
-	tx := a.Sign(nil, init, 300000)
-	if err := a.Send(ctx, tx); err != nil {
-		return common.Address{}, err
-	}
-	info, err := receipt(ctx, a.rpc, tx.Hash().Hex())
-	if err != nil {
-		return common.Address{}, err
-	}
-	if info.ContractAddress == nil {
-		return common.Address{}, fmt.Errorf("no contract in the receipt")
-	}
-	return *info.ContractAddress, nil
+	return a.Deploy(ctx, loggerCode)
 }
 
 // LogTx makes a transaction that emits k logs.
@@ -196,4 +183,31 @@ func (a *Account) Resync(ctx context.Context) error {
 	a.nonce = n
 	a.mu.Unlock()
 	return nil
+}
+
+// Deploy puts code on the chain as it is.
+func (a *Account) Deploy(ctx context.Context, code []byte) (common.Address, error) {
+	// PUSH1 len, DUP1, PUSH1 11, PUSH1 0, CODECOPY, PUSH1 0, RETURN
+	init := append([]byte{0x60, byte(len(code)), 0x80, 0x60, 11, 0x60, 0, 0x39, 0x60, 0, 0xf3}, code...)
+	tx := a.Sign(nil, init, 300000)
+	if err := a.Send(ctx, tx); err != nil {
+		return common.Address{}, err
+	}
+	info, err := receipt(ctx, a.rpc, tx.Hash().Hex())
+	if err != nil {
+		return common.Address{}, err
+	}
+	if info.ContractAddress == nil {
+		return common.Address{}, fmt.Errorf("no contract in the receipt")
+	}
+	return *info.ContractAddress, nil
+}
+
+// MinedIn waits for a transaction's receipt, failed or not, and tells its block.
+func MinedIn(ctx context.Context, c *HTTP, hash common.Hash) (uint64, error) {
+	info, err := receipt(ctx, c, hash.Hex())
+	if info == nil {
+		return 0, err
+	}
+	return uint64(info.BlockNumber), nil
 }

@@ -28,6 +28,9 @@ type H2 struct {
 	henc *hpack.Encoder
 	next uint32
 
+	paused chan struct{} // closed: nothing is read any more
+	closed chan struct{} // by Close
+
 	mu         sync.Mutex
 	streams    map[uint32]*h2Stream
 	maxStreams uint32
@@ -65,7 +68,7 @@ func DialH2(ctx context.Context, addr string, d Dialer) (*H2, error) {
 	}
 	h := &H2{
 		Net: &MeterConn{Conn: c}, next: 1, streams: make(map[uint32]*h2Stream),
-		settled: make(chan struct{}), gone: make(chan struct{}),
+		settled: make(chan struct{}), gone: make(chan struct{}), paused: make(chan struct{}), closed: make(chan struct{}),
 	}
 	h.fr = http2.NewFramer(h.Net, h.Net)
 	h.fr.SetMaxReadFrameSize(1 << 20)
@@ -109,6 +112,12 @@ func (h *H2) readLoop() {
 		close(h.gone)
 	}()
 	for {
+		select {
+		case <-h.paused:
+			<-h.closed
+			return
+		default:
+		}
 		var f http2.Frame
 		if f, err = h.fr.ReadFrame(); err != nil {
 			return
@@ -272,7 +281,19 @@ func (h *H2) Ended() bool {
 // Gone is closed when the connection has ended.
 func (h *H2) Gone() <-chan struct{} { return h.gone }
 
+// StopReading leaves what comes from now on to the kernel. Call it once.
+func (h *H2) StopReading() { close(h.paused) }
+
 // Close leaves by a reset.
-func (h *H2) Close() { h.Net.Close() }
+func (h *H2) Close() {
+	h.mu.Lock()
+	select {
+	case <-h.closed:
+	default:
+		close(h.closed)
+	}
+	h.mu.Unlock()
+	h.Net.Close()
+}
 
 var _ net.Conn = (*MeterConn)(nil)

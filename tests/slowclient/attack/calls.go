@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package attack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+
+	"rpcguard/tests/slowclient/rig"
+)
+
+const calls = "calls"
+
+func init() {
+	add(&Case{
+		Name: "batches-of-slow-calls", Number: 8, Family: calls, Quick: true,
+		Recipe: "8 clients post a batch of 1000 slow calls each",
+		Bound:  "polite latency; entries refused one by one, the array whole and in order",
+		Why:    "a batch is a thousand calls, not one",
+		Run:    slowBatches,
+	}, &Case{
+		Name: "heavy-traces", Number: 9, Family: calls, Quick: true,
+		Recipe: "100 debug_traceCall that loop, from 10 clients",
+		Bound:  "polite latency",
+		Why:    "tracing must not slow down everything else",
+		Run: func(r *Run) {
+			t := r.flood(100, 10, func(i int) []byte { return rig.SlowTrace(1, "10s") })
+			r.For(r.Seconds(5, 10))
+			r.Note("refused", float64(t.Get("busy")), "")
+		},
+	}, &Case{
+		Name: "pipelined-slow-calls", Number: 10, Family: calls, Quick: true, Needs: NeedWS,
+		Recipe: "1000 slow calls pipelined on one WebSocket, which then leaves",
+		Bound:  "polite latency; the processor is idle 1 s after it left",
+		Why:    "one connection must not be able to take every processor, nor keep it after it is gone",
+		Run: func(r *Run) {
+			ws := r.WS(rig.Attacker(0))
+			for i := range 1000 {
+				if ws.Send(rig.SlowCall(i)) != nil {
+					break
+				}
+			}
+			r.For(r.Seconds(3, 6))
+			ws.Abort()
+			r.AtMost("processors after it left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "ws-client-leaves", Number: 11, Family: calls, Quick: true, Needs: NeedWS,
+		Recipe: "a slow call over WebSocket; the client leaves after 1 s",
+		Bound:  "the processor is idle 1 s later",
+		Why:    "nobody waits for the answer any more",
+		Run: func(r *Run) {
+			ws := r.WS(rig.Attacker(0))
+			r.Must(ws.Send(rig.SlowCall(1)), "slow call")
+			r.For(time.Second)
+			ws.Abort()
+			r.AtMost("processors after it left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "http-client-leaves", Number: 11, Family: calls,
+		Recipe: "the same over HTTP",
+		Bound:  "the processor is idle 1 s later",
+		Why:    "nobody waits for the answer any more",
+		Run: func(r *Run) {
+			c := r.Raw(rig.Attacker(0))
+			r.Must(c.Request(rig.SlowCall(1)), "slow call")
+			r.For(time.Second)
+			c.Close()
+			r.AtMost("processors after it left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "h2-client-leaves", Family: calls, Needs: NeedH2,
+		Recipe: "slow calls over ten streams of an HTTP/2 connection that leaves after 1 s",
+		Bound:  "the processor is idle 1 s later",
+		Why:    "nobody waits for the answers any more",
+		Run: func(r *Run) {
+			h := r.H2(rig.Attacker(0))
+			for range 10 {
+				call := rig.SlowCall(1)
+				id, err := h.Open(int64(len(call)), false)
+				r.Must(err, "stream")
+				r.Must(h.Data(id, call, true), "call")
+			}
+			r.For(time.Second)
+			h.Close()
+			r.AtMost("processors after it left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "slow-notifications", Number: 16, Family: calls, Quick: true, Needs: NeedWS,
+		Recipe: "1000 slow calls without id on one WebSocket, 100 more over HTTP",
+		Bound:  "polite latency; the processor is idle 1 s after they left",
+		Why:    "leaving the id out is no way around the limit",
+		Run: func(r *Run) {
+			ws := r.WS(rig.Attacker(0))
+			for range 1000 {
+				if ws.Send(rig.SlowNotification()) != nil {
+					break
+				}
+			}
+			t := r.flood(100, 10, func(int) []byte { return rig.SlowNotification() })
+			r.For(r.Seconds(3, 6))
+			t.Leave()
+			ws.Abort()
+			r.AtMost("processors after they left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "graphql-slow-calls", Number: 28, Family: calls, Quick: true, Needs: NeedGraphQL | NeedChain,
+		Recipe: "60 GraphQL queries that call a looping contract, from 10 clients",
+		Bound:  "polite latency",
+		Why:    "GraphQL runs the same EVM and needs the same limit",
+		Run:    graphQL,
+	}, &Case{
+		Name: "small-calls-pipelined", Number: 33, Family: calls, Quick: true, Needs: NeedWS, MemoryLimit: 2 << 30,
+		Recipe: "one WebSocket pipelines 300000 small calls and never reads a reply",
+		Bound:  "memory grows by at most 256 MiB",
+		Why:    "calls whose answers nobody takes must not pile up",
+		Run: func(r *Run) {
+			ws := r.WS(rig.Dialer{From: rig.Attacker(0).From, RcvBuf: 4096})
+			call := rig.Call(1, "eth_getBlockByNumber", "latest", false)
+			frames := bytes.Repeat(rig.Frame(true, 1, call), 500)
+			sent := 0
+			for end := time.Now().Add(r.Seconds(8, 20)); sent < 300_000 && time.Now().Before(end); sent += 500 {
+				ws.Net.SetWriteDeadline(time.Now().Add(2 * time.Second))
+				if _, err := ws.Net.Write(frames); err != nil {
+					break // it is not read any more
+				}
+			}
+			r.Note("taken", float64(sent), "")
+			r.For(time.Second)
+			r.AtMost("memory", r.Grown(), 256*mib, "B")
+		},
+	}, &Case{
+		Name: "trace-after-leaving", Number: 37, Family: calls, Quick: true,
+		Recipe: "debug_traceCall with timeout 1h over HTTP; the client leaves after 0.5 s",
+		Bound:  "the processor is idle 1 s later; memory grows by at most 1 GiB",
+		Why:    "a trace that nobody waits for must stop, and its time is not the client's to choose",
+		Run: func(r *Run) {
+			c := r.Raw(rig.Attacker(0))
+			r.Must(c.Request(rig.GrowingTrace(1, "1h")), "trace")
+			r.For(500 * time.Millisecond)
+			c.Close()
+			r.AtMost("processors after it left", r.CPUAfterLeaving(), idleCPU, "")
+			r.AtMost("memory", r.Grown(), 1024*mib, "B")
+		},
+	}, &Case{
+		Name: "trace-after-leaving-ws", Number: 37, Family: calls, Needs: NeedWS,
+		Recipe: "the same over WebSocket, with a tracer that keeps nothing",
+		Bound:  "the processor is idle 1 s later",
+		Why:    "a trace that nobody waits for must stop",
+		Run: func(r *Run) {
+			ws := r.WS(rig.Attacker(0))
+			r.Must(ws.Send(rig.SlowTrace(1, "1h")), "trace")
+			r.For(500 * time.Millisecond)
+			ws.Abort()
+			r.AtMost("processors after it left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "ws-batch-leaves", Number: 41, Family: calls, Quick: true, Needs: NeedWS,
+		Recipe: "a WebSocket batch of 128 KB of slow calls; the client leaves at once",
+		Bound:  "the processor is idle 1 s later",
+		Why:    "what was not begun when the client left must not begin",
+		Run: func(r *Run) {
+			ws := r.WS(rig.Attacker(0))
+			var batch [][]byte
+			for i := range 600 {
+				batch = append(batch, rig.SlowCall(i))
+			}
+			r.Must(ws.Send(rig.Batch(batch...)), "batch")
+			r.For(300 * time.Millisecond)
+			ws.Abort()
+			r.AtMost("processors after it left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "javascript-tracer", Number: 45, Family: calls, Flags: []string{"rpc.heavy.jstracers=false"},
+		Recipe: "debug_traceCall with a JavaScript tracer that doubles a string 26 times; where there is a flag to refuse those, it is set",
+		Bound:  "memory grows by at most 256 MiB",
+		Why:    "who may write programs for the node may fill its memory",
+		Run: func(r *Run) {
+			js := `{s:"x",step:function(){if(this.s.length<67108864){for(var i=0;i<26;i++){this.s=this.s+this.s}}},fault:function(){},result:function(){return this.s.length}}`
+			cfg := fmt.Sprintf(`{"tracer":%q,"stateOverrides":{"0x00000000000000000000000000000000000000cc":{"code":"0x600056"}}}`, js)
+			body := rig.Call(1, "debug_traceCall", rig.Raw(`{"to":"0x00000000000000000000000000000000000000cc","gas":"0xffff"}`), "latest", rig.Raw(cfg))
+			var t Tally
+			Parallel(2, func(i int) { t.Add(outcome(r.HTTP(rig.Attacker(i)).Send(r.Ctx, body))) })
+			r.Note("refused", float64(t.Get("failed")), "")
+			r.AtMost("memory", r.Grown(), 256*mib, "B")
+		},
+	}, &Case{
+		Name: "parked-transactions", Number: 46, Family: calls, Needs: NeedChain,
+		Recipe: "640 eth_sendRawTransactionSync with gaps in their nonces",
+		Bound:  "polite latency; eth_call and eth_getBalance of others served",
+		Why:    "calls that only sleep must not use up the places of those that work",
+		Run: func(r *Run) {
+			acct, err := rig.NewAccount(r.Ctx, r.Node)
+			r.Must(err, "account")
+			sink := common.HexToAddress("0xee")
+			_, reply, err := r.HTTP(rig.Attacker(0)).Send(r.Ctx, rig.Call(1, "eth_sendRawTransactionSync", "0x00"))
+			r.Must(err, "eth_sendRawTransactionSync")
+			if reply.Code() == -32601 {
+				r.Skip("no eth_sendRawTransactionSync")
+			}
+			t := r.flood(640, 16, func(i int) []byte {
+				tx := acct.SignNonce(uint64(100+i*2), &sink, nil, 21000)
+				return bytes.Replace(rig.RawTx(1, tx), []byte("eth_sendRawTransaction"), []byte("eth_sendRawTransactionSync"), 1)
+			})
+			r.For(r.Seconds(2, 5))
+			var other Tally
+			for range 20 {
+				other.Add(outcome(r.HTTP(rig.Attacker(500)).Send(r.Ctx, rig.Call(1, "eth_call", rig.Raw(`{"to":"0x00000000000000000000000000000000000000cc"}`), "latest"))))
+			}
+			r.Exactly("eth_call served", other.Get("served"), 20)
+			t.Leave()
+		},
+	}, &Case{
+		Name: "light-flood", Number: 48, Family: calls, Quick: true,
+		Recipe: "one client sends eth_blockNumber as fast as 32 connections allow",
+		Bound:  "polite latency",
+		Why:    "one client in a hurry must not be everybody's problem",
+		Run: func(r *Run) {
+			ctx, cancel := context.WithTimeout(r.Ctx, r.Seconds(4, 10))
+			defer cancel()
+			var n atomic.Int64
+			Parallel(32, func(i int) {
+				c := r.HTTP(rig.Attacker(0))
+				call := rig.Call(1, "eth_blockNumber")
+				for ctx.Err() == nil {
+					if _, _, err := c.Send(ctx, call); err == nil {
+						n.Add(1)
+					}
+				}
+			})
+			r.Note("calls", float64(n.Load()), "")
+		},
+	}, &Case{
+		Name: "many-methods", Family: calls, Needs: NeedChain,
+		Recipe: "slow work under other names: eth_estimateGas, eth_createAccessList, eth_simulateV1, eth_getProof of many keys, wide eth_getLogs, debug_traceBlock, 20 of each",
+		Bound:  "polite latency",
+		Why:    "the limit is on work, not on one method's name",
+		Run: func(r *Run) {
+			keys := make([]string, 1000)
+			for i := range keys {
+				keys[i] = fmt.Sprintf(`"0x%x"`, i+1)
+			}
+			loop, over := `{"to":"0x00000000000000000000000000000000000000cc"}`, `{"0x00000000000000000000000000000000000000cc":{"code":"0x5b600056"}}`
+			bodies := [][]byte{
+				rig.Call(1, "eth_estimateGas", rig.Raw(loop), "latest", rig.Raw(over)),
+				rig.Call(1, "eth_createAccessList", rig.Raw(loop), "latest", rig.Raw(over)),
+				rig.Call(1, "eth_simulateV1", rig.Raw(`{"blockStateCalls":[{"stateOverrides":`+over+`,"calls":[`+loop+`]}]}`), "latest"),
+				rig.Call(1, "eth_getProof", "0x00000000000000000000000000000000000000cc", rig.Raw("["+strings.Join(keys, ",")+"]"), "latest"),
+				rig.Call(1, "eth_getLogs", rig.Raw(`{"fromBlock":"0x0","toBlock":"latest"}`)),
+				rig.SlowTrace(1, ""),
+			}
+			t := r.flood(20*len(bodies), 10, func(i int) []byte { return bodies[i%len(bodies)] })
+			r.For(r.Seconds(4, 8))
+			r.Note("refused", float64(t.Get("busy")), "")
+			t.Leave()
+		},
+	}, &Case{
+		Name: "slow-calls-many-clients", Family: calls, Quick: true,
+		Recipe: "200 slow calls over HTTP from 50 clients",
+		Bound:  "polite latency; the processor is idle 1 s after they left",
+		Why:    "slow calls from many addresses at once",
+		Run: func(r *Run) {
+			t := r.flood(200, 50, func(i int) []byte { return rig.SlowCall(i) })
+			r.For(r.Seconds(4, 8))
+			r.Note("refused", float64(t.Get("busy")), "")
+			t.Leave()
+			r.AtMost("processors after they left", r.CPUAfterLeaving(), idleCPU, "")
+		},
+	}, &Case{
+		Name: "page-of-small-calls", Family: calls, Needs: NeedChain,
+		Recipe: "one client sends 200 small eth_calls at once",
+		Bound:  "every one served",
+		Why:    "an ordinary web page must not be refused",
+		Run: func(r *Run) {
+			var t Tally
+			c := r.HTTP(rig.Attacker(0))
+			Parallel(200, func(i int) {
+				t.Add(outcome(c.Send(r.Ctx, rig.Call(i, "eth_call", rig.Raw(`{"to":"0x00000000000000000000000000000000000000cc"}`), "latest"))))
+			})
+			r.Exactly("served", t.Get("served"), 200)
+		},
+	})
+}
+
+// Flood is many calls under way, each on a connection of its own.
+type Flood struct {
+	Tally
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// Leave gives all of them up by resets and waits for that.
+func (f *Flood) Leave() { f.cancel(); <-f.done }
+
+// flood sends n calls at once from as many clients as said.
+func (r *Run) flood(n, clients int, body func(i int) []byte) *Flood {
+	ctx, cancel := context.WithCancel(r.Ctx)
+	f := &Flood{cancel: cancel, done: make(chan struct{})}
+	r.OnClose(f.Leave)
+	var up atomic.Int64
+	ready := make(chan struct{})
+	go func() {
+		defer close(f.done)
+		Parallel(n, func(i int) {
+			c, err := rig.DialRaw(ctx, r.Node.HTTP, rig.Attacker(i%clients))
+			if err == nil {
+				defer c.Close()
+				defer context.AfterFunc(ctx, func() { c.Close() })()
+				err = c.Request(body(i))
+			}
+			if up.Add(1) == int64(n) {
+				close(ready)
+			}
+			if err != nil {
+				f.Add("error")
+				return
+			}
+			status, _, b, err := c.Response(2 * time.Minute)
+			if err != nil {
+				f.Add("error")
+				return
+			}
+			rs, err := rig.DecodeReplies(b)
+			if err != nil || len(rs) == 0 {
+				f.Add("empty")
+				return
+			}
+			f.Add(outcome(status, rs[0], nil))
+		})
+	}()
+	select {
+	case <-ready:
+	case <-ctx.Done():
+	}
+	return f
+}
+
+func slowBatches(r *Run) {
+	const n = 1000
+	var batch [][]byte
+	for i := range n {
+		batch = append(batch, rig.SlowCall(i))
+	}
+	body := rig.Batch(batch...)
+	ctx, cancel := context.WithTimeout(r.Ctx, r.Seconds(9, 15))
+	defer cancel()
+	var answered, refused atomic.Int64
+	Parallel(8, func(i int) {
+		_, rs, err := r.HTTP(rig.Attacker(i)).SendBatch(ctx, body)
+		if err != nil {
+			return
+		}
+		answered.Add(1)
+		if !r.Check(len(rs) == n, "an array of %d for %d calls", len(rs), n) {
+			return
+		}
+		for k, reply := range rs {
+			if string(reply.ID) != fmt.Sprint(k) {
+				r.Break("id %s at place %d", reply.ID, k)
+				return
+			}
+			if reply.Code() == codeBusy {
+				refused.Add(1)
+			}
+		}
+	})
+	r.Note("batches answered", float64(answered.Load()), "")
+	r.Note("entries refused", float64(refused.Load()), "")
+	if r.Guarded() {
+		r.AtLeast("batches answered in time", float64(answered.Load()), 5, "")
+	}
+}
+
+func graphQL(r *Run) {
+	acct, err := rig.NewAccount(r.Ctx, r.Node)
+	r.Must(err, "account")
+	loop, err := acct.Deploy(r.Ctx, common.FromHex("5b600056"))
+	r.Must(err, "looping contract")
+	query := fmt.Sprintf(`{"query":"{block{call(data:{to:\"%s\"}){gasUsed}}}"}`, loop.Hex())
+	ctx, cancel := context.WithTimeout(r.Ctx, r.Seconds(5, 10))
+	defer cancel()
+	var t Tally
+	Parallel(60, func(i int) {
+		c, err := rig.DialRaw(ctx, r.Node.HTTP, rig.Attacker(i%10))
+		if err != nil {
+			t.Add("error")
+			return
+		}
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { c.Close() })()
+		fmt.Fprintf(c, "POST /graphql HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", r.Node.HTTP, len(query), query)
+		status, _, _, err := c.Response(time.Minute)
+		if err != nil {
+			t.Add("running")
+			return
+		}
+		t.Add(fmt.Sprint(status))
+	})
+	r.Note("refused", float64(t.Get("429")), "")
+}
