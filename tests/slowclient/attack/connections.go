@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package attack
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"rpcguard/tests/slowclient/rig"
+)
+
+const connections = "connections"
+
+func init() {
+	add(&Case{
+		Name: "slow-headers", Number: 44, Family: connections, Quick: true,
+		Recipe: "many connections send headers of 1 MiB, 64 KiB at a time (quick: 300, full: 2000)",
+		Bound:  "memory grows by at most 128 MiB (quick) or 512 MiB (full); 431 beyond 64 KiB",
+		Why:    "headers are bytes too",
+		Run:    slowHeaders,
+	}, &Case{
+		Name: "log-by-ids", Number: 39, Family: connections, Quick: true, Needs: NeedChain,
+		Recipe: "failing calls with ids of 4 MiB, and batches of 1000 unknown methods, for some seconds",
+		Bound:  "the log grows by less than 1 MB a second",
+		Why:    "what a client does must not fill the disk",
+		Run: func(r *Run) {
+			before, begun := r.Node.LogSize(), time.Now()
+			end := begun.Add(r.Seconds(4, 8))
+			long := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"eth_call","params":[]}`, strings.Repeat("x", 4*mib))
+			var batch [][]byte
+			for i := range 1000 {
+				batch = append(batch, rig.Call(i, "nobody_knows"+fmt.Sprint(i)))
+			}
+			unknown := rig.Batch(batch...)
+			Parallel(2, func(i int) {
+				c := r.HTTP(rig.Attacker(i))
+				for time.Now().Before(end) && r.Ctx.Err() == nil {
+					c.Post(r.Ctx, [][]byte{long, unknown}[i])
+				}
+			})
+			r.AtMost("log a second", float64(r.Node.LogSize()-before)/time.Since(begun).Seconds(), 1<<20, "B")
+		},
+	}, &Case{
+		Name: "origins-logged", Number: 47, Family: connections, Quick: true, Needs: NeedChain | NeedWS, Flags: []string{"ws.origins=http://nobody.invalid"},
+		Recipe: "WebSocket handshakes with an Origin of 900 KB",
+		Bound:  "refused 403; the log grows by less than 1 MB a second",
+		Why:    "a header must not be written to disk whole",
+		Run: func(r *Run) {
+			before, begun := r.Node.LogSize(), time.Now()
+			origin := "http://" + strings.Repeat("o", 900_000)
+			var t Tally
+			for range r.Scale(10, 40) {
+				ws, err := rig.DialWS(r.Ctx, r.Node.WS, rig.Attacker(0), "Origin", origin)
+				switch se, ok := err.(*rig.StatusError); {
+				case err == nil:
+					ws.Abort()
+					t.Add("accepted")
+				case ok:
+					t.Add(fmt.Sprint(se.Status))
+				default:
+					t.Add("cut")
+				}
+			}
+			r.Exactly("accepted", t.Get("accepted"), 0)
+			r.AtMost("log a second", float64(r.Node.LogSize()-before)/max(1, time.Since(begun).Seconds()), 1<<20, "B")
+		},
+	}, &Case{
+		Name: "ping-flood", Number: 48, Family: connections, Needs: NeedWS,
+		Recipe: "8 WebSockets send pings as fast as they are taken and read nothing",
+		Bound:  "polite latency; memory grows by at most 64 MiB",
+		Why:    "control frames are work too",
+		Run: func(r *Run) {
+			pings := bytes.Repeat(rig.Frame(true, 9, []byte("ping")), 100)
+			r.hammer(8, func(c net.Conn) error { _, err := c.Write(pings); return err })
+			r.AtMost("memory", r.Grown(), 64*mib, "B")
+		},
+	}, &Case{
+		Name: "empty-continuations", Number: 48, Family: connections, Needs: NeedWS,
+		Recipe: "8 WebSockets begin a message and send empty continuation frames without end",
+		Bound:  "polite latency; memory grows by at most 64 MiB",
+		Why:    "frames that carry nothing are no progress",
+		Run: func(r *Run) {
+			empty := bytes.Repeat(rig.Frame(false, 0, nil), 500)
+			begin := rig.Frame(false, 1, []byte("["))
+			var started atomic.Int64
+			r.hammer(8, func(c net.Conn) error {
+				if started.Add(1) <= 8 {
+					if _, err := c.Write(begin); err != nil {
+						return err
+					}
+				}
+				_, err := c.Write(empty)
+				return err
+			})
+			r.AtMost("memory", r.Grown(), 64*mib, "B")
+		},
+	}, &Case{
+		Name: "handshake-flood", Number: 48, Family: connections, Needs: NeedWS,
+		Recipe: "8 clients connect, upgrade and leave as fast as they can",
+		Bound:  "polite latency",
+		Why:    "connecting is work too",
+		Run: func(r *Run) {
+			end := time.Now().Add(r.Seconds(4, 10))
+			var n atomic.Int64
+			Parallel(8, func(i int) {
+				for time.Now().Before(end) && r.Ctx.Err() == nil {
+					if ws, err := rig.DialWS(r.Ctx, r.Node.WS, rig.Attacker(i)); err == nil {
+						ws.Abort()
+						n.Add(1)
+					}
+				}
+			})
+			r.Note("handshakes", float64(n.Load()), "")
+		},
+	}, &Case{
+		Name: "idle-sockets-lock-out", Number: 49, Family: connections, Needs: NeedWS,
+		Recipe: "10 addresses hold many idle WebSockets each (quick: 200, full: 1000); then others connect",
+		Bound:  "others are let in and served",
+		Why:    "a limit on connections must not become the cheaper way to lock everybody out",
+		Run: func(r *Run) {
+			var open atomic.Int64
+			each := r.Scale(200, 1000)
+			Parallel(10, func(i int) {
+				for range each {
+					ws, err := rig.DialWS(r.Ctx, r.Node.WS, rig.Attacker(i))
+					if err != nil {
+						return
+					}
+					r.OnClose(ws.Abort)
+					open.Add(1)
+				}
+			})
+			r.Note("open", float64(open.Load()), "")
+			served := 0
+			for i := range 20 {
+				ws, err := rig.DialWS(r.Ctx, r.Node.WS, rig.Attacker(100+i))
+				if err != nil {
+					continue
+				}
+				if reply, err := ws.Call(5*time.Second, "eth_blockNumber"); err == nil && reply.Err == nil {
+					served++
+				}
+				ws.Abort()
+			}
+			r.Exactly("others served", served, 20)
+		},
+	}, &Case{
+		Name: "connections-per-client", Family: connections, Needs: NeedGuard | NeedWS, Flags: []string{"rpc.conn.max-per-client=50"},
+		Recipe: "one address opens 80 WebSockets where 50 are allowed",
+		Bound:  "at most 50 open, 503 beyond; another address is let in",
+		Why:    "one client must not take all connections",
+		Run: func(r *Run) {
+			var t Tally
+			for range 80 {
+				ws, err := rig.DialWS(r.Ctx, r.Node.WS, rig.Attacker(0))
+				if err == nil {
+					r.OnClose(ws.Abort)
+					t.Add("open")
+				} else if se, ok := err.(*rig.StatusError); ok {
+					t.Add(fmt.Sprint(se.Status))
+				} else {
+					t.Add("cut")
+				}
+			}
+			r.AtMost("open", float64(t.Get("open")), 50, "")
+			r.AtLeast("refused 503", float64(t.Get("503")), 30, "")
+			ws := r.WS(rig.Attacker(1))
+			reply, err := ws.Call(5*time.Second, "eth_blockNumber")
+			r.Must(err, "another client")
+			r.Check(reply.Err == nil, "another client: %v", reply.Err)
+		},
+	})
+}
+
+// hammer has n WebSockets write until the time is over, or the server ends them.
+func (r *Run) hammer(n int, write func(c net.Conn) error) {
+	end := time.Now().Add(r.Seconds(4, 10))
+	var ended atomic.Int64
+	Parallel(n, func(i int) {
+		ws, err := rig.DialWS(r.Ctx, r.Node.WS, rig.Attacker(i))
+		if err != nil {
+			return
+		}
+		defer ws.Abort()
+		for time.Now().Before(end) && r.Ctx.Err() == nil {
+			ws.Net.SetWriteDeadline(time.Now().Add(time.Second))
+			err := write(ws.Net)
+			if ne, ok := err.(net.Error); ok && ne.Timeout() {
+				r.For(100 * time.Millisecond)
+				continue
+			}
+			if err != nil {
+				ended.Add(1)
+				return
+			}
+		}
+	})
+	r.Note("ended by the server", float64(ended.Load()), "")
+}
+
+func slowHeaders(r *Run) {
+	n := r.Scale(300, 2000)
+	var refused, open atomic.Int64
+	conns := make([]*rig.RawHTTP, n)
+	Parallel(20, func(g int) {
+		for i := g; i < n; i += 20 {
+			c, err := rig.DialRaw(r.Ctx, r.Node.HTTP, rig.Attacker(i%40))
+			if err != nil {
+				continue
+			}
+			conns[i] = c
+			r.OnClose(func() { c.Close() })
+			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\n", r.Node.HTTP)
+		}
+	})
+	line := []byte("X-Filler: " + strings.Repeat("f", 16<<10) + "\r\n")
+	for range 60 { // 60 x 16 KiB: just below upstream's limit of 1 MiB
+		Parallel(20, func(g int) {
+			for i := g; i < n; i += 20 {
+				if conns[i] == nil {
+					continue
+				}
+				conns[i].SetWriteDeadline(time.Now().Add(2 * time.Second))
+				if _, err := conns[i].Write(line); err != nil {
+					conns[i].Close()
+					conns[i] = nil
+				}
+			}
+		})
+	}
+	for _, c := range conns {
+		if c == nil {
+			refused.Add(1)
+		} else {
+			open.Add(1)
+		}
+	}
+	r.Note("still open", float64(open.Load()), "")
+	r.For(time.Second)
+	r.AtMost("memory", r.Grown(), float64(r.Scale(128, 512))*mib, "B")
+}

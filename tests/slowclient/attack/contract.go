@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package attack
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+
+	"rpcguard/tests/slowclient/rig"
+)
+
+const contract = "contract"
+
+const oneAtATime = "rpc.admission.concurrency=1"
+
+func init() {
+	add(&Case{
+		Name: "refusal-exact", Family: contract, Quick: true, Needs: NeedGuard | NeedWS, NoPolite: true,
+		Flags:  []string{oneAtATime, "rpc.admission.cpu=1", "rpc.admission.queue=0"},
+		Recipe: "a slow call holds the only place; calls over HTTP, in a batch, over WebSocket",
+		Bound:  `exactly {"code":-32013,"message":"Request queue is full"}, no data; HTTP 429 alone, 200 in a batch; the connection kept; light calls served`,
+		Why:    "clients decide by the code and the status, so both must be exact",
+		Run:    refusal,
+	}, &Case{
+		Name: "refusal-fitted", Family: contract, Needs: NeedGuard, NoPolite: true,
+		Flags:  []string{oneAtATime, "rpc.admission.cpu=1", "rpc.admission.queue=0", "rpc.admission.status=503", "rpc.admission.code=-32005"},
+		Recipe: "the same with --rpc.admission.status 503 and --rpc.admission.code -32005",
+		Bound:  "status 503, code -32005",
+		Why:    "an operator can fit refusals to the clients in front of the node",
+		Run: func(r *Run) {
+			holdPlace(r)
+			status, reply, err := r.HTTP(rig.Attacker(1)).Send(r.Ctx, rig.Call(7, "eth_gasPrice"))
+			r.Must(err, "call")
+			r.Exactly("status", status, 503)
+			r.Exactly("code", reply.Code(), -32005)
+		},
+	}, &Case{
+		Name: "dry-run", Family: contract, Needs: NeedGuard | NeedMetrics, NoPolite: true,
+		Flags:  []string{oneAtATime, "rpc.admission.cpu=1", "rpc.admission.queue=0", "rpc.guard.dryrun"},
+		Recipe: "the same with --rpc.guard.dryrun",
+		Bound:  "served, and counted as refused",
+		Why:    "an operator can see what a limit would do before setting it",
+		Run: func(r *Run) {
+			before := r.Books()
+			holdPlace(r)
+			var t Tally
+			t.Add(outcome(r.HTTP(rig.Attacker(1)).Send(r.Ctx, rig.Call(7, "eth_gasPrice"))))
+			r.Exactly("served", t.Get("served"), 1)
+			r.AtLeast("counted as refused", r.Books().Sub(before).Refused, 1, "")
+		},
+	}, &Case{
+		Name: "guard-off-is-stock", Family: contract, Needs: NeedGuard | NeedWS, Flags: []string{"rpc.guard=false"},
+		Recipe: "a round of calls, errors, batches and subscriptions with --rpc.guard=false and with the guard on",
+		Bound:  "the same bytes, ids and what the chain decides apart",
+		Why:    "off means off, and on changes nothing for those who ask for little",
+		Run:    compareOff,
+	}, &Case{
+		Name: "ipc-half-close", Family: contract, Needs: NeedIPC,
+		Recipe: "a call over IPC, then the writing side is closed, as `echo ... | nc -U` does",
+		Bound:  "the answer comes",
+		Why:    "scripts that pipe a call into the socket must go on working",
+		Run: func(r *Run) {
+			c := r.IPC()
+			c.Write(rig.Call(1, "eth_chainId"))
+			if u, ok := c.Conn.(*net.UnixConn); ok {
+				u.CloseWrite()
+			}
+			reply, err := c.Next(5 * time.Second)
+			r.Must(err, "answer after closing one side")
+			r.Check(reply.Err == nil, "%v", reply.Err)
+		},
+	}, &Case{
+		Name: "ipc-not-cut", Family: contract, Needs: NeedIPC, Flags: []string{"rpc.admission.cpu=1", "rpc.admission.queue=0"},
+		Recipe: "20 slow calls and a batch of 100 over IPC",
+		Bound:  "none refused",
+		Why:    "the operator's own tools are trusted",
+		Run: func(r *Run) {
+			c := r.IPC()
+			for i := range 20 {
+				c.Write(rig.SlowTrace(i, "1s"))
+			}
+			var batch [][]byte
+			for i := range 100 {
+				batch = append(batch, rig.Call(1000+i, "eth_gasPrice"))
+			}
+			c.Write(rig.Batch(batch...))
+			c.SetReadDeadline(time.Now().Add(40 * time.Second))
+			dec := json.NewDecoder(c)
+			for got := 0; got < 21; got++ {
+				var raw json.RawMessage
+				if err := dec.Decode(&raw); err != nil {
+					r.Must(err, fmt.Sprintf("after %d answers", got))
+				}
+				r.Check(!bytes.Contains(raw, []byte("-32013")), "refused: %.200s", raw)
+			}
+		},
+	}, &Case{
+		Name: "started-later", Family: contract, Needs: NeedIPC | NeedGuard,
+		Recipe: "admin_startHTTP over IPC after admin_stopHTTP; then the stalled and the oversized body against it",
+		Bound:  "the same limits: 413 for 6 MiB, 408 for a stalled body",
+		Why:    "a server started by hand must be as guarded as one started by a flag",
+		Run:    startedLater,
+	}, &Case{
+		Name: "forwarded-clients", Family: contract, Needs: NeedGuard,
+		Flags:  []string{"rpc.client.trusted-proxies=127.0.0.1/32", "rpc.client.local=false", "rpc.conn.max-per-client=1000", "rpc.admission.concurrency=4", "rpc.admission.cpu=4", "rpc.admission.queue=4"},
+		Recipe: "behind a trusted proxy one X-Forwarded-For client floods with slow calls, another asks once",
+		Bound:  "the other is served",
+		Why:    "clients behind a proxy are told apart, so that one cannot use up what is shared",
+		Run: func(r *Run) {
+			for range 20 {
+				c := r.Raw(rig.Dialer{Forward: "203.0.113.7"})
+				r.Must(c.Request(rig.SlowCall(1)), "slow call")
+			}
+			r.For(500 * time.Millisecond)
+			begun := time.Now()
+			var t Tally
+			t.Add(outcome(r.HTTP(rig.Dialer{Forward: "203.0.113.8"}).Send(r.Ctx, rig.Call(1, "eth_gasPrice"))))
+			r.Exactly("served", t.Get("served"), 1)
+			r.AtMost("after", time.Since(begun).Seconds(), 5, "s")
+		},
+	}, &Case{
+		Name: "shutdown-under-fire", Family: contract, Needs: NeedChain, Alone: true, NoPolite: true,
+		Recipe: "the node is asked to end while 300 slow calls run and wait",
+		Bound:  "clients are answered or cut within 5 s",
+		Why:    "a restart must not hang on its clients",
+		Run: func(r *Run) {
+			t := r.flood(300, 50, func(i int) []byte { return rig.SlowCall(i) })
+			ended := make(chan time.Duration, 1)
+			go func() {
+				begun := time.Now()
+				r.Node.Interrupt(30 * time.Second)
+				ended <- time.Since(begun)
+			}()
+			begun := time.Now()
+			select {
+			case <-t.done:
+			case <-time.After(30 * time.Second):
+			}
+			r.AtMost("clients let go after", time.Since(begun).Seconds(), 5, "s")
+			r.Note("ended after", (<-ended).Seconds(), "s")
+		},
+	})
+}
+
+// holdPlace has a slow call take the only place, and waits until it has it.
+func holdPlace(r *Run) {
+	c := r.Raw(rig.Attacker(0))
+	r.Must(c.Request(rig.SlowCall(1)), "slow call")
+	ipc := r.IPC()
+	r.Check(rig.Until(r.Ctx, 5*time.Second, func() bool { l, err := getLimits(ipc); return err == nil && l.Executing >= 1 }), "the slow call does not run")
+}
+
+func refusal(r *Run) {
+	holdPlace(r)
+	const want = `"error":{"code":-32013,"message":"Request queue is full"}`
+	c := r.Raw(rig.Attacker(1))
+	for i := range 3 { // on one connection: it is kept
+		r.Must(c.Request(rig.Call(7+i, "eth_gasPrice")), "call")
+		status, _, body, err := c.Response(5 * time.Second)
+		r.Must(err, "refusal")
+		r.Exactly("status", status, 429)
+		got := strings.TrimSpace(string(body))
+		r.Check(got == fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,%s}`, 7+i, want), "refused with %s", got)
+	}
+	status, _, body, err := r.HTTP(rig.Attacker(1)).Post(r.Ctx, rig.Batch(rig.Call(1, "eth_gasPrice"), rig.Call(2, "eth_blockNumber"), rig.Call(3, "eth_gasPrice")))
+	r.Must(err, "batch")
+	r.Exactly("batch status", status, 200)
+	r.Check(bytes.Count(body, []byte(want)) == 2, "batch: %s", body)
+	ws := r.WS(rig.Attacker(2))
+	r.Must(ws.Send(rig.Call(5, "eth_gasPrice")), "call")
+	rs, err := ws.Next(5 * time.Second)
+	r.Must(err, "refusal over WebSocket")
+	r.Check(rs[0].Code() == codeBusy && rs[0].Err.Data == nil, "refused over WebSocket with %v", rs[0].Err)
+	status, reply, err := r.HTTP(rig.Attacker(1)).Send(r.Ctx, rig.Call(1, "eth_chainId"))
+	r.Check(outcome(status, reply, err) == "served", "a light call was not served")
+}
+
+// round is a set of calls whose answers do not depend on time.
+func round(n *rig.Node, r *Run) (out []string) {
+	c := rig.NewHTTP(n.HTTP, rig.Dialer{})
+	defer c.Close()
+	bodies := [][]byte{
+		rig.Call(1, "eth_chainId"), rig.Call(2, "net_version"), rig.Call(3, "no_such"), rig.Call(4, "eth_getBalance"),
+		rig.Call(5, "eth_getBalance", "nonsense", "latest"), rig.Call(6, "eth_getBlockByNumber", "0x0", false),
+		rig.Call(7, "eth_call", rig.Raw(`{"to":"0x00000000000000000000000000000000000000cc"}`), "latest"),
+		rig.Batch(rig.Call(1, "eth_chainId"), rig.Call(2, "no_such"), []byte("1")),
+		[]byte("[]"), []byte("{}"), []byte("1"), []byte("nonsense"), []byte(`{"jsonrpc":"2.0","method":"eth_chainId"}`),
+		[]byte(`{"jsonrpc":"2.0","id":[1],"method":"eth_chainId"}`), []byte(`{"jsonrpc":"2.0","id":"a\u00e9","method":"eth_chainId"}`),
+		rig.Call(8, "eth_subscribe", "newHeads"), rig.Call(9, "rpc_modules"), []byte(""),
+		rig.Call(10, "eth_getLogs", rig.Raw(`{"fromBlock":"0x0","toBlock":"0x0"}`)), rig.Call(11, "eth_unsubscribe", "0x1"),
+		rig.Call(12, "eth_uninstallFilter", "0x1"), rig.Call(13, "eth_getFilterChanges", "0x1"),
+	}
+	for _, b := range bodies {
+		for _, method := range []string{"POST", "PUT", "GET", "OPTIONS"} {
+			status, h, body, err := c.Do(r.Ctx, method, bytes.NewReader(b))
+			out = append(out, fmt.Sprintf("%s %.60s: %d %q %s %v", method, b, status, h.Get("Content-Type"), body, err))
+		}
+	}
+	status, _, body, err := c.Do(r.Ctx, "GET", nil)
+	out = append(out, fmt.Sprintf("GET: %d %s %v", status, body, err))
+	status, _, body, err = c.Post(r.Ctx, bytes.Repeat([]byte(" "), 6*mib))
+	out = append(out, fmt.Sprintf("6 MiB: %d %s", status, body))
+	status, _, body, err = c.Post(r.Ctx, rig.Call(1, "eth_chainId"), "Content-Type", "text/plain")
+	out = append(out, fmt.Sprintf("text/plain: %d %s %v", status, body, err))
+
+	ws, err := rig.DialWS(r.Ctx, n.WS, rig.Dialer{})
+	r.Must(err, "WebSocket")
+	defer ws.Abort()
+	for _, b := range bodies[:16] {
+		if bytes.Equal(b, []byte("nonsense")) || bytes.Equal(b, []byte(`{"jsonrpc":"2.0","method":"eth_chainId"}`)) || bytes.Contains(b, []byte("eth_subscribe")) {
+			continue
+		}
+		if err := ws.Send(b); err != nil {
+			out = append(out, err.Error())
+			break
+		}
+		ws.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, msg, err := ws.ReadMessage()
+		out = append(out, fmt.Sprintf("ws %.60s: %s %v", b, msg, err))
+		if err != nil {
+			break
+		}
+	}
+	return out
+}
+
+func compareOff(r *Run) {
+	var sets [2][]string
+	sets[0] = round(r.Node, r)
+	on, err := rig.StartNode(r.Node.Binary, rig.NodeConfig{})
+	r.Must(err, "a second node")
+	defer on.Stop()
+	sets[1] = round(on, r)
+	strip := regexp.MustCompile(`0x[0-9a-f]{32,}|127\.0\.0\.1:\d+`)
+	different := 0
+	for i := range sets[0] {
+		a, b := strip.ReplaceAllString(sets[0][i], "#"), strip.ReplaceAllString(sets[1][i], "#")
+		if a != b {
+			if different++; different <= 3 {
+				r.Break("off: %.300s | on: %.300s", a, b)
+			}
+		}
+	}
+	r.Note("compared", float64(len(sets[0])), "")
+	r.Exactly("different", different, 0)
+}
+
+func startedLater(r *Run) {
+	ipc := r.IPC()
+	_, port, _ := net.SplitHostPort(r.Node.HTTP)
+	for _, call := range []struct {
+		method string
+		args   []any
+	}{{"admin_stopHTTP", nil}, {"admin_startHTTP", []any{"127.0.0.1", json.Number(port), "*", "eth,net", "*"}}} {
+		reply, err := ipc.Call(10*time.Second, call.method, call.args...)
+		r.Must(err, call.method)
+		if reply.Err != nil {
+			r.Must(reply.Err, call.method)
+		}
+	}
+	c := r.Raw(rig.Attacker(0))
+	r.Must(c.Head("POST", 4*mib), "headers")
+	io.WriteString(c, "{")
+	status, _, body, err := r.HTTP(rig.Attacker(1)).Post(r.Ctx, bytes.Repeat([]byte(" "), 6*mib))
+	if err == nil {
+		r.Exactly("6 MiB", status, 413)
+	} else {
+		r.Break("6 MiB: %v", err)
+	}
+	status, _, body, err = c.Response(15 * time.Second)
+	r.Must(err, "a stalled body")
+	r.Exactly("stalled body", status, 408)
+	r.Check(bytes.Contains(body, []byte(`"error"`)), "answered %q", body)
+}
