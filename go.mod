@@ -19,6 +19,7 @@ ignore (
 require (
 	github.com/ethereum/go-ethereum v1.17.10
 	github.com/gorilla/websocket v1.4.2
+	github.com/stretchr/testify v1.12.1
 	golang.org/x/net v0.58.0
 )
 
@@ -31,6 +32,7 @@ require (
 	github.com/ethereum/c-kzg-4844/v2 v2.1.8 // indirect
 	github.com/holiman/uint256 v1.3.2 // indirect
 	github.com/supranational/blst v0.3.16 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.41.0 // indirect

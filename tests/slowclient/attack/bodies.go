@@ -262,9 +262,7 @@ func init() {
 
 // zeros is a batch of as many zeros as fit into n bytes.
 func zeros(n int) []byte {
-	b := bytes.Repeat([]byte("0,"), n/2)
-	b[0], b[len(b)-1] = '[', ']'
-	return append(append([]byte("[0,"), b[2:len(b)-1]...), '0', ']')
+	return append(append([]byte("["), bytes.Repeat([]byte("0,"), n/2-1)...), "0]"...)
 }
 
 func stalledBodies(r *Run, n int, method string, length int64) {
