@@ -383,7 +383,23 @@ func (l *laid) writePatches(base string, old, work []*diff.Patch, want map[strin
 			continue
 		}
 		// Another base never changes the patch of the main one: its edit becomes
-		// a variant of its own.
+		// a variant that holds only what differs.
+		if len(dirs) > 1 && i < len(old) {
+			below, err := loadPatch(dirs[1:], q.Name)
+			if err == nil {
+				head := fmt.Sprintf("What of patches/%s.patch is different on %s.\n", q.Name, base)
+				if data, err := os.ReadFile(filepath.Join(dirs[0], q.Name+".patch")); err == nil {
+					if v, err := diff.ParseVariant(q.Name, data); err == nil {
+						head = v.Head
+					}
+				}
+				v := again.Variant(below, head)
+				if v == nil {
+					return fmt.Errorf("nothing was written: %s is no longer different on base %s; remove %s.patch there", q.Name, base, q.Name)
+				}
+				data = v.Format()
+			}
+		}
 		name, err := filepath.Rel(l.repo.root, filepath.Join(dirs[0], q.Name+".patch"))
 		if err != nil {
 			return err

@@ -301,15 +301,7 @@ func (r *repo) load(base string) (*set, error) {
 	}
 	s := &set{Base: base}
 	for _, name := range names {
-		file, err := patchFile(dirs, name)
-		if err != nil {
-			return nil, err
-		}
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		p, err := diff.Parse(name, data)
+		p, err := loadPatch(dirs, name)
 		if err != nil {
 			return nil, err
 		}
@@ -363,15 +355,34 @@ func (r *repo) load(base string) (*set, error) {
 	return s, nil
 }
 
-// patchFile returns the file that holds a patch on a base.
-func patchFile(dirs []string, name string) (string, error) {
-	for _, dir := range dirs {
-		file := filepath.Join(dir, name+".patch")
-		if _, err := os.Stat(file); err == nil {
-			return file, nil
+// loadPatch reads a patch as a base has it: the whole one, with the variants of
+// the base and of those it is like laid over it.
+func loadPatch(dirs []string, name string) (*diff.Patch, error) {
+	var p *diff.Patch
+	for i := len(dirs) - 1; i >= 0; i-- {
+		data, err := os.ReadFile(filepath.Join(dirs[i], name+".patch"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		if p == nil {
+			if p, err = diff.Parse(name, data); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		v, err := diff.ParseVariant(filepath.Base(dirs[i])+"/"+name, data)
+		if err != nil {
+			return nil, err
+		}
+		p = p.Merge(v)
 	}
-	return "", fmt.Errorf("series names %s, but there is no %s.patch in %s", name, name, strings.Join(dirs, " or "))
+	if p == nil {
+		return nil, fmt.Errorf("series names %s, but there is no %s.patch in %s", name, name, strings.Join(dirs, " or "))
+	}
+	return p, nil
 }
 
 // owner returns the index of the patch that brings an own file: the first one

@@ -202,6 +202,21 @@ var (
 // existing files, no renames, modes, binaries or new files (those are own files
 // and never stand in a patch).
 func Parse(name string, data []byte) (*Patch, error) {
+	p, err := ParseVariant(name, data)
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range []string{FieldSubject, FieldReason, FieldHooks, FieldStatus} {
+		if p.Field(field) == "" {
+			return nil, fmt.Errorf("patch %s, line 1: header has no %s: field", name, field)
+		}
+	}
+	return p, nil
+}
+
+// ParseVariant reads a patch file of a base, whose header may say anything: what
+// counts is that of the patch it varies.
+func ParseVariant(name string, data []byte) (*Patch, error) {
 	text := string(data)
 	fail := func(line int, format string, a ...any) (*Patch, error) {
 		return nil, fmt.Errorf("patch %s, line %d: %s", name, line, fmt.Sprintf(format, a...))
@@ -215,11 +230,6 @@ func Parse(name string, data []byte) (*Patch, error) {
 		return fail(1, "no line \"---\" between header and diff")
 	}
 	p.Head = head + "\n"
-	for _, field := range []string{FieldSubject, FieldReason, FieldHooks, FieldStatus} {
-		if p.Field(field) == "" {
-			return fail(1, "header has no %s: field", field)
-		}
-	}
 	var (
 		lines = Split(body)
 		at    = strings.Count(head, "\n") + 3

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Miss says why a hunk has no place in a file.
@@ -41,7 +42,6 @@ func (f *File) Place(lines []string) ([]int, []*Miss) {
 		places = make([]int, len(f.Hunks))
 		decls  = Decls(f.Path, lines)
 		misses []*Miss
-		end    = 0
 	)
 	for i, h := range f.Hunks {
 		all, inside := f.candidates(h, lines, decls)
@@ -49,14 +49,31 @@ func (f *File) Place(lines []string) ([]int, []*Miss) {
 			misses = append(misses, f.miss(h, lines, decls, all, inside))
 			continue
 		}
-		if inside[0] < end {
-			misses = append(misses, &Miss{Path: f.Path, Hunk: h, Why: "its lines stand before those of the hunk above it", Near: inside[0] + 1})
-			continue
-		}
 		places[i] = inside[0]
-		end = inside[0] + len(h.Old())
+	}
+	if len(misses) > 0 {
+		return nil, misses
+	}
+	// The order in the patch is that of another tree, or of another base: only
+	// an overlap is a fault.
+	order := inOrder(places)
+	for i := 1; i < len(order); i++ {
+		h, above := f.Hunks[order[i]], f.Hunks[order[i-1]]
+		if at := places[order[i]]; at < places[order[i-1]]+len(above.Old()) {
+			misses = append(misses, &Miss{Path: f.Path, Hunk: h, Why: "its lines overlap those of hunk " + above.Header(), Near: at + 1})
+		}
 	}
 	return places, misses
+}
+
+// inOrder returns the indices of places from top to bottom.
+func inOrder(places []int) []int {
+	order := make([]int, len(places))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return places[a] - places[b] })
+	return order
 }
 
 // PlaceReverse finds where the hunks' new lines stand, for taking them out.
@@ -84,18 +101,25 @@ func (f *File) PlaceReverse(lines []string) ([]int, []*Miss) {
 	var (
 		found [][]int
 		tries = 0
-		try   func(i, end int, chosen []int)
+		try   func(i int, chosen []int)
 	)
-	try = func(i, end int, chosen []int) {
+	try = func(i int, chosen []int) {
 		if tries > maxTries || len(found) > 1 {
 			return
 		}
 		if i == len(f.Hunks) {
 			tries++
+			order := inOrder(chosen)
+			for j := 1; j < len(order); j++ {
+				if chosen[order[j]] < chosen[order[j-1]]+len(f.Hunks[order[j-1]].New()) {
+					return
+				}
+			}
 			out := Replace(f, lines, chosen, true, func(s string) string { return s })
 			again, misses := f.Place(out)
 			shift := 0
-			for j, h := range f.Hunks {
+			for _, j := range order {
+				h := f.Hunks[j]
 				if misses != nil || again[j] != chosen[j]+shift {
 					return
 				}
@@ -105,12 +129,10 @@ func (f *File) PlaceReverse(lines []string) ([]int, []*Miss) {
 			return
 		}
 		for _, at := range choices[i] {
-			if at >= end {
-				try(i+1, at+len(f.Hunks[i].New()), append(chosen, at))
-			}
+			try(i+1, append(chosen, at))
 		}
 	}
-	try(0, 0, nil)
+	try(0, nil)
 	if len(found) == 1 && tries <= maxTries {
 		return found[0], nil
 	}
@@ -227,21 +249,40 @@ func declAt(h *Hunk, decls []string, at int) string {
 	return decls[gap]
 }
 
-// nearest returns the line number of the text most like want, by equal lines;
-// inside the declaration if that exists.
+// nearest returns the line number of the text most like want, by the words that
+// its lines share, inside the declaration if that is named.
 func nearest(want, lines, decls []string, decl string) int {
-	best, at := 0, 0
+	words := func(s string) []string {
+		return strings.FieldsFunc(s, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	}
+	var (
+		wanted = make([][]string, len(want))
+		have   = make([][]string, len(lines))
+		best   = 0.0
+		at     = 0
+	)
+	for i, w := range want {
+		wanted[i] = words(w)
+	}
+	for i, l := range lines {
+		have[i] = words(l)
+	}
 	for i := range lines {
 		if decl != "" && decls[i] != decl {
 			continue
 		}
-		score := 0
-		for j, w := range want {
-			if i+j < len(lines) && lines[i+j] == w && strings.TrimSpace(w) != "" {
-				score += 2
-			} else if i+j < len(lines) && strings.TrimSpace(w) != "" && strings.Join(strings.Fields(lines[i+j]), " ") == strings.Join(strings.Fields(w), " ") {
-				score++
+		score := 0.0
+		for j := range want {
+			if i+j >= len(lines) || len(wanted[j])+len(have[i+j]) == 0 {
+				continue
 			}
+			common := 0
+			for _, w := range wanted[j] {
+				if slices.Contains(have[i+j], w) {
+					common++
+				}
+			}
+			score += float64(common) * 2 * float64(common) / float64(len(wanted[j])+len(have[i+j]))
 		}
 		if score > best {
 			best, at = score, i+1
@@ -270,7 +311,8 @@ func Replace[T any](f *File, lines []T, places []int, reverse bool, fresh func(s
 		out []T
 		pos int
 	)
-	for i, h := range f.Hunks {
+	for _, i := range inOrder(places) {
+		h := f.Hunks[i]
 		out = append(out, lines[pos:places[i]]...)
 		pos = places[i]
 		for _, l := range h.Lines {
