@@ -263,6 +263,10 @@ func TestBaseChosen(t *testing.T) {
 	if got := snapshot(t, dir)["rpc/guard_call.go"]; !strings.Contains(got, "old base") {
 		t.Errorf("the variant was not taken: %q", got)
 	}
+	// Its go.mod says 1.20: our files keep the language they are written in.
+	if got := snapshot(t, dir)["rpc/guard.go"]; !strings.HasPrefix(got, "// A licence.\n\n//go:build go1.25\n\npackage rpc") {
+		t.Errorf("the language was not raised: %q", got)
+	}
 	if out := w.ok("apply", dir); !strings.Contains(out, "already applied (base old)") {
 		t.Error(out)
 	}
@@ -277,6 +281,22 @@ func TestBaseChosen(t *testing.T) {
 	}
 	w.write("patches/bases/more/base", "what\n")
 	w.fails([]string{"line 1", "what"}, "apply", "--base", "more", dir)
+}
+
+func TestRaise(t *testing.T) {
+	for in, want := range map[string]string{
+		"// L\n\npackage p\n":                          "// L\n\n//go:build go1.25\n\npackage p\n",
+		"// L\npackage p\n":                            "// L\n\n//go:build go1.25\n\npackage p\n",
+		"// L\n\n//go:build linux || x\n\npackage p\n": "// L\n\n//go:build (linux || x) && go1.25\n\npackage p\n",
+	} {
+		got, err := raise("p.go", []byte(in), "go1.25")
+		if err != nil || string(got) != want {
+			t.Errorf("%q: got %q, want %q, %v", in, got, want, err)
+		}
+	}
+	if _, err := raise("p.go", []byte("package p\n"), "go1.25"); err == nil {
+		t.Error("a file without a first comment was taken")
+	}
 }
 
 func TestSeriesIsTakenByGitAm(t *testing.T) {

@@ -34,7 +34,7 @@ func releases() map[string]map[string]string {
 		"v1.0.0": {"go.mod": gomod, "rpc/server.go": servers, "rpc/handler.go": handler, "README": "crlf\r\nline\r\n", ".gitattributes": "* text=auto\n", ".gitignore": "*.log\n", "x.log": "kept\n"},
 		"v1.1.0": {"go.mod": gomod, "rpc/server.go": moved, "rpc/handler.go": handler},
 		"v1.2.0": {"go.mod": gomod, "rpc/server.go": lost, "rpc/handler.go": handler},
-		"v0.9.0": {"go.mod": gomod, "rpc/server.go": strings.ReplaceAll(old, "s.run", "s.is"), "rpc/handler.go": handler},
+		"v0.9.0": {"go.mod": strings.Replace(gomod, "1.25", "1.20", 1), "rpc/server.go": strings.ReplaceAll(old, "s.run", "s.is"), "rpc/handler.go": handler},
 	}
 }
 
@@ -55,8 +55,8 @@ func patchFiles() map[string]string {
 }
 
 const (
-	guardGo = "package rpc\n\n// Guard guards.\ntype Guard struct{}\n\nfunc (g *Guard) note() {}\n"
-	callGo  = "package rpc\n\nfunc handle() int { return handleUnguarded() }\n"
+	guardGo = "// A licence.\n\npackage rpc\n\n// Guard guards.\ntype Guard struct{}\n\nfunc (g *Guard) note() {}\n"
+	callGo  = "// A licence.\n\npackage rpc\n\nfunc handle() int { return handleUnguarded() }\n"
 )
 
 // world is a repository like this one with the patches above, and a module

@@ -39,7 +39,7 @@ func (l *laid) checkLinks(s *set, force bool) error {
 			return err
 		}
 		st, err := os.Lstat(at)
-		if err != nil || !st.Mode().IsRegular() || force {
+		if err != nil || !st.Mode().IsRegular() || force || s.raised {
 			continue
 		}
 		mine, err := f.read()
@@ -58,7 +58,8 @@ func (l *laid) checkLinks(s *set, force bool) error {
 }
 
 // link puts every own file's link in place and removes links whose file is
-// gone. Links that are right are not touched.
+// gone. Links that are right are not touched. In a tree of an older language
+// own files are read-only copies instead.
 func (l *laid) link(s *set) (made, removed int, err error) {
 	var exclude strings.Builder
 	exclude.WriteString("# own files, linked in by patchset\n")
@@ -70,7 +71,16 @@ func (l *laid) link(s *set) (made, removed int, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
-		if have, err := os.Readlink(at); err == nil && have == to {
+		var data []byte
+		if s.raised {
+			if data, err = f.read(); err != nil {
+				return 0, 0, err
+			}
+			st, err := os.Lstat(at)
+			if have, readErr := os.ReadFile(at); err == nil && st.Mode().IsRegular() && readErr == nil && bytes.Equal(have, data) {
+				continue
+			}
+		} else if have, err := os.Readlink(at); err == nil && have == to {
 			continue
 		}
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
@@ -79,7 +89,12 @@ func (l *laid) link(s *set) (made, removed int, err error) {
 		if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, 0, err
 		}
-		if err := os.Symlink(to, at); err != nil {
+		if s.raised {
+			err = os.WriteFile(at, data, 0o444) // a copy; the original is what to edit
+		} else {
+			err = os.Symlink(to, at)
+		}
+		if err != nil {
 			return 0, 0, err
 		}
 		made++
@@ -123,6 +138,9 @@ func (l *laid) ours(name string) bool {
 // in overlay directories, into this repository and links them. It returns their
 // paths.
 func (l *laid) takeBack(s *set) ([]string, error) {
+	if s.raised {
+		return nil, nil
+	}
 	own := s.Own
 	added, err := l.git.Lines(append([]string{"ls-files", "-z", "--others", "--exclude-standard", "--"}, overlay...)...)
 	if err != nil {
@@ -134,7 +152,7 @@ func (l *laid) takeBack(s *set) ([]string, error) {
 	}
 	for _, p := range added {
 		if strings.HasSuffix(p, ".go") && !known[p] {
-			own = append(own, ownFile{p, l.repo.path(filepath.FromSlash(p))})
+			own = append(own, ownFile{Path: p, From: l.repo.path(filepath.FromSlash(p))})
 		}
 	}
 	var taken []string

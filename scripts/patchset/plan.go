@@ -109,12 +109,17 @@ func (r *repo) choose(read reader, only string, reverse bool) (*plan, error) {
 			return nil, err
 		}
 	}
+	lang, err := r.raiseFor(read)
+	if err != nil {
+		return nil, err
+	}
 	var tried []*misfit
 	for _, name := range names {
 		s, err := r.load(name)
 		if err != nil {
 			return nil, err
 		}
+		s.raise(lang)
 		desc, err := r.describe(name)
 		if err != nil {
 			return nil, err

@@ -123,9 +123,17 @@ func (r *repo) upstream(version string) (dir, sum string, err error) {
 type ownFile struct {
 	Path string // in the patched tree
 	From string // where it lies in this repository
+	lang string // language version to raise it to, "" for none
 }
 
-func (f ownFile) read() ([]byte, error) { return os.ReadFile(f.From) }
+// read returns the file as a tree gets it.
+func (f ownFile) read() ([]byte, error) {
+	data, err := os.ReadFile(f.From)
+	if err != nil || f.lang == "" || !strings.HasSuffix(f.Path, ".go") {
+		return data, err
+	}
+	return raise(f.Path, data, f.lang)
+}
 
 // ownFiles lists what the overlay directories hold, tracked or not, without
 // what git ignores. The order is by path.
@@ -141,7 +149,7 @@ func (r *repo) ownFiles() ([]ownFile, error) {
 		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
 			continue // deleted, not committed yet
 		}
-		out = append(out, ownFile{p, from})
+		out = append(out, ownFile{Path: p, From: from})
 	}
 	return out, nil
 }
@@ -151,6 +159,15 @@ type set struct {
 	Base    string
 	Patches []*diff.Patch
 	Own     []ownFile
+	raised  bool // own files are copies raised to a newer language
+}
+
+// raise makes the own files fit a tree's language version.
+func (s *set) raise(lang string) {
+	s.raised = lang != ""
+	for i := range s.Own {
+		s.Own[i].lang = lang
+	}
 }
 
 // bases lists the bases in the order in which they are tried.
@@ -341,7 +358,7 @@ func (r *repo) load(base string) (*set, error) {
 				return err
 			}
 			p := filepath.ToSlash(rel)
-			byPath[p] = ownFile{p, name}
+			byPath[p] = ownFile{Path: p, From: name}
 			return nil
 		})
 		if err != nil {
