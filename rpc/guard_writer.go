@@ -181,11 +181,11 @@ func (item *outboxItem) size() int64 {
 	case item.event != nil:
 		return item.event.size
 	case item.msg != nil:
-		return int64(envelope + len(item.msg.Result) + len(item.msg.Error) + len(item.msg.Params))
+		return int64(envelope + len(item.msg.Result) + item.msg.errorSize() + len(item.msg.Params))
 	}
 	size := int64(envelope + len(item.notice))
 	for _, msg := range item.batch {
-		size += int64(envelope + len(msg.Result) + len(msg.Error))
+		size += int64(envelope + len(msg.Result) + msg.errorSize())
 	}
 	return size
 }
