@@ -2,6 +2,8 @@
 
 package rpc
 
+import "github.com/ethereum/go-ethereum/common/mclock"
+
 // Guard bounds what the clients of a node's RPC servers can make the node do and
 // hold: calls executing and waiting, bytes of requests being read, bytes of
 // replies not yet taken, events waiting for slow subscribers, connections.
@@ -48,6 +50,8 @@ const (
 type guardCore struct {
 	cfg GuardConfig // resolved and valid
 	env GuardEnv
+
+	admission *guardAdmission
 }
 
 // guardStandIn takes the place of a nil guard. Only _test.go files set it: it
@@ -64,7 +68,11 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	if err := cfg.validate(env); err != nil {
 		return nil, err
 	}
-	return &Guard{guardCore: &guardCore{cfg: cfg, env: env}}, nil
+	admission, err := newGuardAdmission(&cfg, mclock.System{})
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{guardCore: &guardCore{cfg: cfg, env: env, admission: admission}}, nil
 }
 
 // Trusted returns the view for a server whose clients are trusted.

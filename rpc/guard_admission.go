@@ -137,14 +137,15 @@ func newGate(cfg gateConfig, clock mclock.Clock) (*gate, error) {
 	}, nil
 }
 
-// waitBound returns when a call must have stopped waiting that has left until its
-// own deadline (0: none): half of that is the method's.
-func (g *gate) waitBound(left time.Duration) mclock.AbsTime {
+// waitBound returns when a call that arrives now must have stopped waiting, if left
+// is what its request has until its own deadline (0: none): half of that is for the
+// method.
+func (g *gate) waitBound(now mclock.AbsTime, left time.Duration) mclock.AbsTime {
 	wait := g.wait
 	if left != 0 {
 		wait = min(wait, left/2)
 	}
-	return g.clock.Now().Add(max(wait, 1))
+	return now.Add(max(wait, 1))
 }
 
 // acquire admits r, waiting if it must, or says why not. It counts the arrival

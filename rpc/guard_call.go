@@ -2,14 +2,155 @@
 
 package rpc
 
-// handleCall stands in front of upstream's function of that name. It is reached
-// by single calls, batch entries, notifications, subscribe and unsubscribe.
-func (h *handler) handleCall(cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
-	return h.handleCallUnguarded(cp, msg)
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
+)
+
+// maxIDLength is the longest id in bytes that a call may have. It is logged, traced
+// and echoed.
+const maxIDLength = 1 << 10
+
+// oversizedID stands in place of an id that is too long. It is told by its address
+// from a null that the client sent.
+var oversizedID = json.RawMessage("null")
+
+func isOversized(id json.RawMessage) bool {
+	return len(id) > maxIDLength || len(id) > 0 && &id[0] == &oversizedID[0]
 }
 
 // startCallProc stands in front of upstream's function of that name: fn serves
 // one message, a batch being one.
 func (h *handler) startCallProc(fn func(*callProc)) {
-	h.startCallProcUnguarded(fn)
+	m := h.messageScope()
+	if m == nil {
+		h.startCallProcUnguarded(fn)
+		return
+	}
+	h.startCallProcUnguarded(func(cp *callProc) {
+		if m.conn != nil {
+			defer m.conn.callDone()
+		}
+		m.ctx = cp.ctx
+		cp.ctx = context.WithValue(cp.ctx, messageScopeKey{}, m)
+		fn(cp)
+	})
+}
+
+// handleCall stands in front of upstream's function of that name. It is reached
+// by single calls, batch entries, notifications, subscribe and unsubscribe, before
+// their arguments are parsed. A permit is held until the method has returned and
+// its result is encoded, and given back before anything is written.
+func (h *handler) handleCall(cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
+	m, ok := cp.ctx.Value(messageScopeKey{}).(*messageScope)
+	switch {
+	case !ok:
+		return h.handleCallUnguarded(cp, msg)
+	case m.g.untrusted() && isOversized(msg.ID):
+		msg.ID = oversizedID
+		return errorMessage(&invalidRequestError{"id too long"})
+	case !h.knows(msg):
+		// Refused as upstream does it, and nothing of it is remembered.
+		return h.handleCallUnguarded(cp, msg)
+	case !m.g.untrusted():
+		return m.handleTrusted(h, cp, msg)
+	}
+	return m.handleCall(h, cp, msg)
+}
+
+// knows reports whether a call names a method or subscription that h serves.
+func (h *handler) knows(msg *jsonrpcMessage) bool {
+	switch {
+	case len(msg.Method) > maxMethodNameLength:
+		return false
+	case msg.isUnsubscribe():
+		return true
+	case msg.isSubscribe():
+		if !h.allowSubscribe {
+			return false
+		}
+		name, err := parseSubscriptionName(msg.Params)
+		return err == nil && h.reg.subscription(msg.namespace(), name) != nil
+	default:
+		return h.reg.callback(msg.Method) != nil
+	}
+}
+
+// handleCall admits a call of an untrusted client and runs it.
+func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
+	a := m.g.admission
+	s := &callScope{g: m.g, message: m, class: a.classes.classify(msg.Method, msg.Params)}
+	why := m.admit(cp, msg, s)
+	if why != admitted {
+		if m.request != nil && !cp.isBatch {
+			m.request.refused.Store(true)
+		}
+		return &jsonrpcMessage{Version: vsn, ID: msg.ID, Error: a.refusal}
+	}
+	msg.guard = s
+	s.holders.Store(1)
+	s.ended.Store(uint32(outcomeFailed)) // unless the call returns
+	defer s.release()
+
+	outer := cp.ctx
+	cp.ctx = context.WithValue(outer, callScopeKey{}, s)
+	if s.class == classHeavy {
+		stoppable, stop := stopOnCancel(cp.ctx)
+		defer stop()
+		cp.ctx = stoppable
+	}
+	resp := h.handleCallUnguarded(cp, msg)
+	cp.ctx = outer
+	s.ended.Store(uint32(m.outcomeOf(cp, resp)))
+	return resp
+}
+
+// admit asks the gate for the permits of a call.
+func (m *messageScope) admit(cp *callProc, msg *jsonrpcMessage, s *callScope) (why refusal) {
+	g := m.g.admission.gate
+	if m.ctx.Err() != nil {
+		// The client has left: what it pipelined must not run.
+		g.books[s.class].arrived.Add(1)
+		g.books[s.class].refuse(refusedGone)
+		return refusedGone
+	}
+	now := mclock.AbsTime(0)
+	if s.class != classLight {
+		now = g.clock.Now()
+		if m.bound == 0 {
+			left, _ := ContextRequestTimeout(cp.ctx)
+			m.bound = g.waitBound(now, left)
+		}
+	}
+	s.permit, why = g.acquire(cp.ctx, gateRequest{class: s.class, key: m.key, method: msg.Method, now: now, bound: m.bound})
+	if s.permit.waited > 0 {
+		admissionWaitTimer.Update(s.permit.waited)
+	}
+	return why
+}
+
+// outcomeOf says how a call ended, from what its client has seen or will see.
+func (m *messageScope) outcomeOf(cp *callProc, resp *jsonrpcMessage) outcome {
+	switch {
+	case m.ctx.Err() != nil:
+		return outcomeCancelled
+	case cp.ctx.Err() != nil: // its time was up, and the client was told so
+		return outcomeFailed
+	case resp != nil && resp.Error != nil:
+		return outcomeFailed
+	}
+	return outcomeServed
+}
+
+// handleTrusted runs a call that is counted and nothing else.
+func (m *messageScope) handleTrusted(h *handler, cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
+	book := &m.g.admission.trusted
+	book.arrived.Add(1)
+	how := outcomeFailed // unless the call returns
+	defer func() { book.end(how) }()
+	resp := h.handleCallUnguarded(cp, msg)
+	how = m.outcomeOf(cp, resp)
+	return resp
 }

@@ -2,8 +2,93 @@
 
 package rpc
 
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
+)
+
+// The three scopes say whom a piece of work is done for: an HTTP request, a message
+// (a batch being one), a call. Each finds the next through the context.
+
+// requestScope accompanies one HTTP request.
+type requestScope struct {
+	g   *Guard
+	key clientKey
+
+	// refused is set when the request's only call is refused: the reply then has
+	// the status of a refusal.
+	refused atomic.Bool
+}
+
+type requestScopeKey struct{}
+
+// messageScope accompanies one message from the goroutine that serves it to its
+// reply.
+type messageScope struct {
+	g       *Guard
+	key     clientKey
+	request *requestScope   // nil on streams
+	conn    *guardCodec     // nil over HTTP
+	ctx     context.Context // ends when the client has gone, not when the message's time is up
+
+	// bound is when waiting for permits ends, for all calls of the message
+	// together; 0 until the first of them arrives.
+	bound mclock.AbsTime
+}
+
+type messageScopeKey struct{}
+
+// messageScope returns the scope of a message that arrived for h, nil if nothing
+// guards it: a client's handler has no guarded connection and no guarded request.
+func (h *handler) messageScope() *messageScope {
+	if c, ok := h.conn.(*guardCodec); ok {
+		return &messageScope{g: c.g, key: c.key, conn: c}
+	}
+	if r, ok := h.rootCtx.Value(requestScopeKey{}).(*requestScope); ok {
+		return &messageScope{g: r.g, key: r.key, request: r}
+	}
+	return nil
+}
+
 // callScope accompanies one call from admission to the last byte of its reply.
-// The request message carries it, and so does the response made from it.
+// The request message carries it, and so does the response made from it. The
+// call's context carries it too, for what a method does in the background.
 type callScope struct {
-	g *Guard
+	g       *Guard
+	message *messageScope
+	class   callClass
+	permit  permit
+
+	// holders is how many keep the permit: the call, and what it left running.
+	holders atomic.Int32
+	ended   atomic.Uint32 // outcome, valid once the call is over
+}
+
+type callScopeKey struct{}
+
+// hold keeps the permit beyond the return of the method until release is called.
+func (s *callScope) hold() { s.holders.Add(1) }
+
+// release drops one hold; the last one gives the permit back.
+func (s *callScope) release() {
+	switch n := s.holders.Add(-1); {
+	case n == 0:
+		s.permit.end(outcome(s.ended.Load()))
+	case n < 0:
+		panic("rpc: call scope released twice")
+	}
+}
+
+// HoldPermit keeps the permit of the call that ctx belongs to until the returned
+// function is called, exactly once, even if the method returns before. It is for
+// methods whose work goes on in the background. Without a guard it does nothing.
+func HoldPermit(ctx context.Context) (release func()) {
+	s, ok := ctx.Value(callScopeKey{}).(*callScope)
+	if !ok {
+		return func() {}
+	}
+	s.hold()
+	return s.release
 }

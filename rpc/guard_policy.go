@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
+)
+
+// guardAdmission is what all servers of a node share to decide about calls.
+type guardAdmission struct {
+	gate    *gate
+	classes *classifier
+	keys    *clientKeys
+	refusal json.RawMessage // the error of every call refused, encoded once
+	status  int             // HTTP status of a call refused alone
+	trusted classBook       // calls of trusted clients, which pass no gate
+}
+
+// newGuardAdmission builds what cfg, resolved and valid, describes.
+func newGuardAdmission(cfg *GuardConfig, clock mclock.Clock) (*guardAdmission, error) {
+	c := &cfg.Admission
+	g, err := newGate(gateConfig{
+		gateLimits: gateLimits{Concurrency: c.Concurrency, Queue: c.Queue, CPU: c.CPU, Heavy: c.Heavy, Parked: c.Parked},
+		Wait:       c.Wait,
+		DryRun:     cfg.DryRun,
+	}, clock)
+	if err != nil {
+		return nil, fmt.Errorf("--rpc.admission: %w", err)
+	}
+	classes, err := newClassifier([numClasses][]string{
+		classLight:   c.LightMethods,
+		classNormal:  c.NormalMethods,
+		classCompute: c.ComputeMethods,
+		classHeavy:   c.HeavyMethods,
+		classParked:  c.ParkedMethods,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--rpc.admission.*-methods: %w", err)
+	}
+	keys, err := newClientKeys(cfg.Client.TrustedProxies, cfg.Client.Local, clock)
+	if err != nil {
+		return nil, fmt.Errorf("--rpc.client.trusted-proxies: %w", err)
+	}
+	refusal, err := json.Marshal(&jsonError{Code: c.Code, Message: "Request queue is full"})
+	if err != nil {
+		return nil, err
+	}
+	return &guardAdmission{gate: g, classes: classes, keys: keys, refusal: refusal, status: c.Status}, nil
+}
+
+// countOversizedBatch notes a batch over the limit of elements. It is refused as a
+// whole, so it is one call that arrived and failed.
+func (a *guardAdmission) countOversizedBatch() {
+	a.gate.books[classNormal].arrived.Add(1)
+	a.gate.books[classNormal].failed.Add(1)
+}
