@@ -40,6 +40,8 @@ func (n *Node) setupGuard() error {
 	ng := &nodeGuard{guard: guard}
 	n.http.guard, n.ws.guard, n.httpAuth.guard, n.wsAuth.guard, n.ipc.guard = ng, ng, ng, ng, ng
 	n.inprocHandler.SetGuard(guard.InProc())
+	n.rpcAPIs = append(n.rpcAPIs, guard.APIs()...)
+	rpc.SampleClientLogs()
 	return nil
 }
 

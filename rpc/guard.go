@@ -2,7 +2,11 @@
 
 package rpc
 
-import "github.com/ethereum/go-ethereum/common/mclock"
+import (
+	"fmt"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
+)
 
 // Guard bounds what the clients of a node's RPC servers can make the node do and
 // hold: calls executing and waiting, bytes of requests being read, bytes of
@@ -51,6 +55,7 @@ type guardCore struct {
 	cfg GuardConfig // resolved and valid
 	env GuardEnv
 
+	keys      *clientKeys
 	admission *guardAdmission
 }
 
@@ -72,7 +77,11 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{guardCore: &guardCore{cfg: cfg, env: env, admission: admission}}, nil
+	keys, err := newClientKeys(cfg.Client.TrustedProxies, cfg.Client.Local, mclock.System{})
+	if err != nil {
+		return nil, fmt.Errorf("--rpc.client.trusted-proxies: %w", err)
+	}
+	return &Guard{guardCore: &guardCore{cfg: cfg, env: env, keys: keys, admission: admission}}, nil
 }
 
 // Trusted returns the view for a server whose clients are trusted.

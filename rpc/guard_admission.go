@@ -502,15 +502,24 @@ func (g *gate) close() {
 
 // setLimits changes the limits and returns what was in force before.
 func (g *gate) setLimits(l gateLimits) (before gateLimits, err error) {
-	if err := l.validate(); err != nil {
-		return g.limits(), err
-	}
+	before, _, err = g.changeLimits(func(to *gateLimits) { *to = l })
+	return before, err
+}
+
+// changeLimits is setLimits for those who want to change some of the limits in force,
+// which nobody else must change in between.
+func (g *gate) changeLimits(change func(*gateLimits)) (before, after gateLimits, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	before, g.limit = g.limit, l
+	before, after = g.limit, g.limit
+	change(&after)
+	if err := after.validate(); err != nil {
+		return before, before, err
+	}
+	g.limit = after
 	g.dispatchLocked()
-	return before, nil
+	return before, after, nil
 }
 
 // limits returns the limits in force.

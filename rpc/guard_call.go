@@ -85,7 +85,7 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 	why := m.admit(cp, msg, s)
 	if why != admitted {
 		if m.request != nil && !cp.isBatch {
-			m.request.refused.Store(true)
+			m.request.setStatus(a.status)
 		}
 		return &jsonrpcMessage{Version: vsn, ID: msg.ID, Error: a.refusal}
 	}

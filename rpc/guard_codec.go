@@ -6,8 +6,10 @@ package rpc
 // so that every message in either direction passes the guard.
 type guardCodec struct {
 	ServerCodec
-	g *Guard
-	h *handler // set by attachGuard before the first message is read
+	g      *Guard
+	key    clientKey
+	h      *handler      // set by attachGuard before the first message is read
+	reader *streamReader // likewise; nil: of a client that is trusted
 }
 
 // wrapCodec returns codec as the guard serves it.
@@ -16,12 +18,22 @@ func (g *Guard) wrapCodec(codec ServerCodec) ServerCodec {
 	if g == nil {
 		return codec
 	}
-	return &guardCodec{ServerCodec: codec, g: g}
+	c := &guardCodec{ServerCodec: codec, g: g}
+	if g.untrusted() {
+		c.key = g.keys.keyFor(codec.remoteAddr(), nil)
+	}
+	return c
 }
 
 // attachGuard makes a handler known to the connection it serves.
 func (h *handler) attachGuard() {
 	if c, ok := h.conn.(*guardCodec); ok {
 		c.h = h
+		c.attachReader(h)
 	}
+}
+
+// readBatch reads the next message.
+func (c *guardCodec) readBatch() ([]*jsonrpcMessage, bool, error) {
+	return c.readGuarded()
 }

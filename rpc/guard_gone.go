@@ -5,7 +5,6 @@ package rpc
 import (
 	"context"
 	"sync"
-	"time"
 )
 
 // stoppableContext is a context whose cancellation looks like a deadline that has
@@ -61,13 +60,4 @@ func TracerContext(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, s.g.cfg.Admission.HeavyTimeout)
-}
-
-// HeavyTimeout returns the longest time-out that a client of the call in ctx may
-// ask of a tracer, 0 for any.
-func HeavyTimeout(ctx context.Context) time.Duration {
-	if s, ok := ctx.Value(callScopeKey{}).(*callScope); ok {
-		return s.g.cfg.Admission.HeavyTimeout
-	}
-	return 0
 }

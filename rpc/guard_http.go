@@ -2,7 +2,10 @@
 
 package rpc
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+)
 
 // ServeHTTP serves JSON-RPC requests over HTTP.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -15,5 +18,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveHTTP is ServeHTTP under a guard.
 func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
-	s.serveHTTPUnguarded(w, r)
+	scope := &requestScope{g: g}
+	if g.untrusted() {
+		scope.key = g.keys.keyFor(r.RemoteAddr, r.Header)
+	}
+	r = r.WithContext(context.WithValue(r.Context(), requestScopeKey{}, scope))
+	s.serveHTTPUnguarded(&replyWriter{ResponseWriter: w, scope: scope}, r)
 }

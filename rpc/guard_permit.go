@@ -212,6 +212,19 @@ func (b *classBook) total() bookTotals {
 	return t
 }
 
+func (t *bookTotals) add(o *bookTotals) {
+	t.Arrived += o.Arrived
+	t.Served += o.Served
+	t.Failed += o.Failed
+	t.Cancelled += o.Cancelled
+	if t.Refused == nil {
+		t.Refused = make(map[string]uint64)
+	}
+	for reason, n := range o.Refused {
+		t.Refused[reason] += n
+	}
+}
+
 func (t *bookTotals) refusedSum() (n uint64) {
 	for _, v := range t.Refused {
 		n += v

@@ -13,7 +13,6 @@ import (
 type guardAdmission struct {
 	gate    *gate
 	classes *classifier
-	keys    *clientKeys
 	refusal json.RawMessage // the error of every call refused, encoded once
 	status  int             // HTTP status of a call refused alone
 	trusted classBook       // calls of trusted clients, which pass no gate
@@ -40,15 +39,13 @@ func newGuardAdmission(cfg *GuardConfig, clock mclock.Clock) (*guardAdmission, e
 	if err != nil {
 		return nil, fmt.Errorf("--rpc.admission.*-methods: %w", err)
 	}
-	keys, err := newClientKeys(cfg.Client.TrustedProxies, cfg.Client.Local, clock)
-	if err != nil {
-		return nil, fmt.Errorf("--rpc.client.trusted-proxies: %w", err)
-	}
 	refusal, err := json.Marshal(&jsonError{Code: c.Code, Message: "Request queue is full"})
 	if err != nil {
 		return nil, err
 	}
-	return &guardAdmission{gate: g, classes: classes, keys: keys, refusal: refusal, status: c.Status}, nil
+	a := &guardAdmission{gate: g, classes: classes, refusal: refusal, status: c.Status}
+	a.publish()
+	return a, nil
 }
 
 // countOversizedBatch notes a batch over the limit of elements. It is refused as a

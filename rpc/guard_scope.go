@@ -12,18 +12,6 @@ import (
 // The three scopes say whom a piece of work is done for: an HTTP request, a message
 // (a batch being one), a call. Each finds the next through the context.
 
-// requestScope accompanies one HTTP request.
-type requestScope struct {
-	g   *Guard
-	key clientKey
-
-	// refused is set when the request's only call is refused: the reply then has
-	// the status of a refusal.
-	refused atomic.Bool
-}
-
-type requestScopeKey struct{}
-
 // messageScope accompanies one message from the goroutine that serves it to its
 // reply.
 type messageScope struct {
@@ -46,7 +34,7 @@ func (h *handler) messageScope() *messageScope {
 	if c, ok := h.conn.(*guardCodec); ok {
 		return &messageScope{g: c.g, key: c.key, conn: c}
 	}
-	if r, ok := h.rootCtx.Value(requestScopeKey{}).(*requestScope); ok {
+	if r := requestScopeOf(h.rootCtx); r != nil {
 		return &messageScope{g: r.g, key: r.key, request: r}
 	}
 	return nil

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// hangUpInterval is how often the socket of a connection that is not being read is
+// looked at.
+const hangUpInterval = 250 * time.Millisecond
+
+var errHungUp = errors.New("client hung up")
+
+// attachReader makes the connection's messages pass through a reader of their own, if
+// its client is not trusted.
+func (c *guardCodec) attachReader(h *handler) {
+	if !c.g.untrusted() || c.g.cfg.DryRun {
+		return
+	}
+	c.reader = &streamReader{
+		window:  newStreamWindow(c.g.cfg.Admission.InFlight),
+		inner:   c.ServerCodec.readBatch,
+		limit:   h.batchRequestLimit,
+		prepare: c.prepare,
+		gone:    c.clientGone,
+		closed:  c.closed(),
+	}
+	if ws, ok := c.ServerCodec.(*websocketCodec); ok {
+		c.reader.conn = ws.conn.UnderlyingConn()
+	}
+}
+
+// readGuarded reads the next message that may be started.
+func (c *guardCodec) readGuarded() ([]*jsonrpcMessage, bool, error) {
+	if c.reader != nil {
+		return c.reader.read()
+	}
+	msgs, batch, err := c.ServerCodec.readBatch()
+	if err != nil {
+		c.clientGone()
+	} else {
+		c.prepare(msgs, batch)
+	}
+	return msgs, batch, err
+}
+
+// callDone is called when the goroutine that served a message ends.
+func (c *guardCodec) callDone() {
+	if c.reader != nil {
+		c.reader.window.done()
+	}
+}
+
+// clientGone cancels what runs for a client whose connection can be read no more,
+// before upstream waits for just that to end. Only on WebSocket is that departure: on
+// a raw stream a client may close one direction and wait for its answers.
+func (c *guardCodec) clientGone() bool {
+	if c.peerInfo().Transport != "ws" {
+		return false
+	}
+	c.h.cancelRoot()
+	return true
+}
+
+// prepare looks at a message of an untrusted client before anybody else does.
+func (c *guardCodec) prepare(msgs []*jsonrpcMessage, batch bool) {
+	if !c.g.untrusted() {
+		return
+	}
+	if limit := c.h.batchRequestLimit; batch && limit != 0 && len(msgs) > limit {
+		c.g.admission.countOversizedBatch()
+	}
+	for _, msg := range msgs {
+		if len(msg.ID) > maxIDLength {
+			msg.ID = oversizedID // before it is traced or logged
+		}
+	}
+}
+
+// streamReader reads the messages of one stream connection of an untrusted client
+// within its window. As long as slots are free it adds nothing to a read; from the
+// first message that finds none on, a goroutine of its own reads ahead.
+type streamReader struct {
+	window  *streamWindow
+	inner   func() ([]*jsonrpcMessage, bool, error)
+	limit   int // elements of a batch, 0: any
+	prepare func(msgs []*jsonrpcMessage, batch bool)
+	gone    func() bool // called when reading fails; reports whether the client has left
+	closed  <-chan any
+	conn    net.Conn // nil: hang-ups show in reads only
+	ahead   bool     // the goroutine reads
+}
+
+func (r *streamReader) read() ([]*jsonrpcMessage, bool, error) {
+	for !r.ahead {
+		m, err := r.next()
+		if err != nil {
+			return nil, false, err
+		}
+		if !m.calls || r.window.start() {
+			return m.msgs, m.batch, nil
+		}
+		r.window.push(m)
+		r.ahead = true
+		go r.readAhead()
+	}
+	for {
+		m, ok, err := r.window.pop()
+		if ok || err != nil {
+			return m.msgs, m.batch, err
+		}
+		<-r.window.wake
+	}
+}
+
+// next reads one message.
+func (r *streamReader) next() (streamMessage, error) {
+	msgs, batch, err := r.inner()
+	if err != nil {
+		if r.gone() {
+			r.window.fail(err)
+		} else {
+			r.window.end(err)
+		}
+		return streamMessage{}, err
+	}
+	r.prepare(msgs, batch)
+	m := streamMessage{msgs: msgs, batch: batch, calls: r.startsCall(msgs, batch)}
+	for _, msg := range msgs {
+		m.size += messageOverhead + int64(len(msg.ID)+len(msg.Method)+len(msg.Params)+len(msg.Result)+len(msg.Error))
+	}
+	return m, nil
+}
+
+// messageOverhead is what a message holds beside its bytes.
+const messageOverhead = 256
+
+// startsCall reports whether upstream starts a goroutine for a message.
+func (r *streamReader) startsCall(msgs []*jsonrpcMessage, batch bool) bool {
+	if batch && (len(msgs) == 0 || r.limit != 0 && len(msgs) > r.limit) {
+		return true // for the answer
+	}
+	for _, msg := range msgs {
+		if !msg.isResponse() && !(msg.isNotification() && strings.HasSuffix(msg.Method, notificationMethodSuffix)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *streamReader) readAhead() {
+	for {
+		if r.window.full() && !r.pause() {
+			return
+		}
+		m, err := r.next()
+		if err != nil {
+			return
+		}
+		r.window.push(m)
+	}
+}
+
+// pause waits until there is room to read on. A client that leaves meanwhile is not
+// seen by a read, so the socket is looked at.
+func (r *streamReader) pause() bool {
+	tick := time.NewTicker(hangUpInterval)
+	defer tick.Stop()
+	for r.window.full() {
+		select {
+		case <-r.window.readAgain:
+		case <-r.closed:
+			r.window.fail(io.EOF)
+			return false
+		case <-tick.C:
+			if r.conn != nil && hungUp(r.conn) {
+				r.gone()
+				r.window.fail(errHungUp)
+				return false
+			}
+		}
+	}
+	if r.conn != nil {
+		// A pong that was due meanwhile was not read because nobody read.
+		r.conn.SetReadDeadline(time.Time{})
+	}
+	return true
+}
