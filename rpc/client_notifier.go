@@ -44,6 +44,7 @@ type subLimits struct {
 	result    int64 // bytes of one result; 0: any number
 	notice    bool  // a dropped client is told by a message, and its connection stays
 	dryRun    bool  // drops are reported, but the producer waits instead
+	books     *subBooks
 }
 
 // clientNotifier is the queue between one subscription and its client.
@@ -138,6 +139,7 @@ func (o *outbox) newNotifier(namespace, name string, blocking bool) *clientNotif
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fresh = append(o.fresh, s)
+	o.limits.books.count(1, 0)
 	if o.err != nil {
 		s.endLocked()
 	}
@@ -267,6 +269,13 @@ func (s *clientNotifier) activate() {
 	}
 }
 
+// isOver reports whether the subscription has ended.
+func (s *clientNotifier) isOver() bool {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	return s.state == subOver
+}
+
 // admitLocked decides whether ev may wait. If not, the report says which limit it
 // would exceed, and what waits under that limit already.
 func (s *clientNotifier) admitLocked(ev *Event, counted bool) (report dropReport, ok bool) {
@@ -306,6 +315,7 @@ func (s *clientNotifier) addLocked(item outboxItem) {
 	}
 	s.bytes += item.event.size
 	s.out.bytes += item.event.size
+	s.out.limits.books.count(0, item.event.size)
 }
 
 // removeLocked takes an item off the books, because its writing begins or because
@@ -320,6 +330,7 @@ func (s *clientNotifier) removeLocked(item outboxItem) {
 	}
 	s.bytes -= item.event.size
 	s.out.bytes -= item.event.size
+	s.out.limits.books.count(0, -item.event.size)
 	if s.items < 0 || s.events < 0 || s.bytes < 0 || s.out.bytes < 0 {
 		panic(fmt.Sprintf("rpc: books of subscription %s: %d items, %d events, %d bytes", s.id, s.items, s.events, s.bytes))
 	}
@@ -352,6 +363,7 @@ func (s *clientNotifier) endLocked() {
 	}
 	s.state = subOver
 	s.out.places--
+	s.out.limits.books.count(-1, 0)
 	if s.id == "" {
 		s.out.fresh = slices.DeleteFunc(s.out.fresh, func(f *clientNotifier) bool { return f == s })
 	} else {

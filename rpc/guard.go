@@ -57,6 +57,8 @@ type guardCore struct {
 
 	keys      *clientKeys
 	admission *guardAdmission
+	subs      subBooks
+	filters   *filterBook
 }
 
 // guardStandIn takes the place of a nil guard. Only _test.go files set it: it
@@ -81,7 +83,14 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--rpc.client.trusted-proxies: %w", err)
 	}
-	return &Guard{guardCore: &guardCore{cfg: cfg, env: env, keys: keys, admission: admission}}, nil
+	core := &guardCore{
+		cfg:       cfg,
+		env:       env,
+		keys:      keys,
+		admission: admission,
+		filters:   newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, mclock.System{}),
+	}
+	return &Guard{guardCore: core}, nil
 }
 
 // Trusted returns the view for a server whose clients are trusted.

@@ -47,13 +47,13 @@ func (h *handler) handleCall(cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage 
 	m, ok := cp.ctx.Value(messageScopeKey{}).(*messageScope)
 	switch {
 	case !ok:
-		return h.handleCallUnguarded(cp, msg)
+		return h.runCall(cp, msg)
 	case m.g.untrusted() && isOversized(msg.ID):
 		msg.ID = oversizedID
 		return errorMessage(&invalidRequestError{"id too long"})
 	case !h.knows(msg):
 		// Refused as upstream does it, and nothing of it is remembered.
-		return h.handleCallUnguarded(cp, msg)
+		return h.runCall(cp, msg)
 	case !m.g.untrusted():
 		return m.handleTrusted(h, cp, msg)
 	}
@@ -101,7 +101,7 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 		defer stop()
 		cp.ctx = stoppable
 	}
-	resp := h.handleCallUnguarded(cp, msg)
+	resp := h.runCall(cp, msg)
 	cp.ctx = outer
 	s.ended.Store(uint32(m.outcomeOf(cp, resp)))
 	return resp
@@ -150,7 +150,7 @@ func (m *messageScope) handleTrusted(h *handler, cp *callProc, msg *jsonrpcMessa
 	book.arrived.Add(1)
 	how := outcomeFailed // unless the call returns
 	defer func() { book.end(how) }()
-	resp := h.handleCallUnguarded(cp, msg)
+	resp := h.runCall(cp, msg)
 	how = m.outcomeOf(cp, resp)
 	return resp
 }

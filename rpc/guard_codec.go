@@ -2,15 +2,38 @@
 
 package rpc
 
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
+	"github.com/ethereum/go-ethereum/log"
+	"github.com/gorilla/websocket"
+)
+
 // guardCodec wraps the codec of a stream connection (WebSocket, IPC, in-process),
 // so that every message in either direction passes the guard.
+//
+// What goes out goes through the outbox, past the codec's own writing: that one
+// writes each message in the caller's time, under a lock that its close and its
+// pings take too. In-process connections have no outbox. They deliver as upstream
+// does, because their clients are the node itself and are never too slow, only busy.
 type guardCodec struct {
 	ServerCodec
-	g      *Guard
-	key    clientKey
-	h      *handler      // set by attachGuard before the first message is read
-	reader *streamReader // likewise; nil: of a client that is trusted
+	g         *Guard
+	key       clientKey
+	out       *outbox       // nil: as upstream
+	keepalive *keepalive    // nil: no WebSocket
+	h         *handler      // set by attachGuard before the first message is read
+	reader    *streamReader // likewise; nil: of a client that is trusted
 }
+
+// stallTimeout is how long an untrusted client may take for batchBytes. It stands in
+// for upstream's 10 s a message, which a large message to a slow but steady reader
+// exceeds and a drip reader never does.
+const stallTimeout = 60 * time.Second
 
 // wrapCodec returns codec as the guard serves it.
 func (g *Guard) wrapCodec(codec ServerCodec) ServerCodec {
@@ -22,18 +45,127 @@ func (g *Guard) wrapCodec(codec ServerCodec) ServerCodec {
 	if g.untrusted() {
 		c.key = g.keys.keyFor(codec.remoteAddr(), nil)
 	}
+	if g.mode != modeInProc {
+		c.openOutbox()
+	}
 	return c
+}
+
+// openOutbox takes over writing, if the codec is one of the package's own.
+func (c *guardCodec) openOutbox() {
+	timeout := defaultWriteTimeout
+	if c.g.untrusted() {
+		timeout = stallTimeout
+	}
+	switch inner := c.ServerCodec.(type) {
+	case *websocketCodec:
+		conn, ok := inner.conn.UnderlyingConn().(*guardConn)
+		if !ok {
+			return
+		}
+		c.out = c.newOutbox(&socketOut{conn: conn.Conn, timeout: timeout}, wsFraming)
+		conn.out.Store(c.out)
+		c.keepalive = newKeepalive(c.out, inner.conn, inner.pingReset, mclock.System{})
+	case *jsonCodec:
+		conn, ok := inner.conn.(deadlineWriter)
+		if !ok {
+			return
+		}
+		c.out = c.newOutbox(&socketOut{conn: conn, timeout: timeout}, lineFraming)
+	}
+}
+
+func (c *guardCodec) newOutbox(conn outboxConn, f framing) *outbox {
+	o, err := newOutbox(conn, f, c.g.subLimits(), c)
+	if err != nil {
+		panic("rpc: " + err.Error()) // the configuration was validated
+	}
+	return o
+}
+
+// subLimits returns the limits of a connection's subscriptions. Trusted clients
+// may have any number of them, and results of any size; what waits for one that
+// does not read is bounded all the same.
+func (g *Guard) subLimits() subLimits {
+	cfg := &g.cfg.Sub
+	l := subLimits{
+		events:    cfg.Events,
+		bytes:     cfg.Bytes,
+		connBytes: cfg.ConnBytes,
+		notice:    cfg.Overflow == "unsubscribe",
+		dryRun:    g.cfg.DryRun,
+		books:     &g.subs,
+	}
+	if g.untrusted() {
+		l.subs = cfg.Max
+		l.result = g.cfg.Reply.Max
+	}
+	return l
 }
 
 // attachGuard makes a handler known to the connection it serves.
 func (h *handler) attachGuard() {
-	if c, ok := h.conn.(*guardCodec); ok {
-		c.h = h
-		c.attachReader(h)
+	c, ok := h.conn.(*guardCodec)
+	if !ok {
+		return
+	}
+	c.h = h
+	c.attachReader(h)
+	if c.out != nil {
+		h.unsubscribeCb = newCallback(reflect.Value{}, reflect.ValueOf(h.unsubscribeGuarded))
 	}
 }
 
-// readBatch reads the next message.
-func (c *guardCodec) readBatch() ([]*jsonrpcMessage, bool, error) {
-	return c.readGuarded()
+// readBatch reads the next message. A WebSocket client whose connection cannot be
+// read has gone, so nothing is written to it any more; on a raw stream it may have
+// closed one direction only and wait for answers.
+func (c *guardCodec) readBatch() (msgs []*jsonrpcMessage, batch bool, err error) {
+	msgs, batch, err = c.readGuarded()
+	if _, invalid := err.(*json.SyntaxError); err != nil && !invalid && c.keepalive != nil {
+		c.out.fail(errOutboxClosed)
+	}
+	return msgs, batch, err
+}
+
+func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
+	if c.out == nil {
+		return c.ServerCodec.writeJSON(ctx, msg, isError)
+	}
+	return c.out.writeReply(msg, nil)
+}
+
+func (c *guardCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
+	if c.out == nil {
+		return c.ServerCodec.writeJSONBatch(ctx, msgs, isError)
+	}
+	if msgs == nil {
+		msgs = []*jsonrpcMessage{}
+	}
+	return c.out.writeReply(nil, msgs)
+}
+
+// close closes the connection in good order, without waiting for a writer that is
+// stuck: by the time the codec takes its locks, nobody holds them.
+func (c *guardCodec) close() {
+	if c.out != nil {
+		if c.keepalive != nil {
+			c.keepalive.stop()
+		}
+		c.out.sayGoodbye(closeFrame(websocket.CloseNormalClosure, ""), closeGrace)
+		<-c.out.done
+	}
+	c.ServerCodec.close()
+}
+
+// dropped tears a subscription down whose client does not keep up: out of the
+// handler's table, and by closing its Err channel out of wherever its events come
+// from.
+func (c *guardCodec) dropped(s *clientNotifier, report dropReport) {
+	c.g.subs.countDrop(report.Reason)
+	if !c.g.cfg.DryRun {
+		c.h.endSubscription(s.id)
+	}
+	info := c.peerInfo()
+	log.Warn("Slow RPC subscriber dropped", "peer", info.RemoteAddr, "transport", info.Transport, "kind", s.kind(),
+		"id", s.id, "reason", report.Reason, "queued", report.Queued, "limit", report.Limit, "lastblock", report.LastBlock)
 }

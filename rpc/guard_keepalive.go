@@ -59,11 +59,10 @@ type keepalive struct {
 	reset chan<- struct{} // postpones upstream's next ping
 	clock mclock.Clock
 
-	mu     sync.Mutex
-	timer  mclock.Timer // nil once stopped
-	sent   uint64       // what had been sent at the last tick
-	idle   int          // ticks since something was sent
-	paused bool         // nobody reads, so nobody would see a pong
+	mu    sync.Mutex
+	timer mclock.Timer // nil once stopped
+	sent  uint64       // what had been sent at the last tick
+	idle  int          // ticks since something was sent
 }
 
 // keepaliveTick is short enough that upstream's loop, which is postponed at every
@@ -98,7 +97,7 @@ func (k *keepalive) tick() {
 	} else {
 		k.idle++
 	}
-	ping := k.idle >= int(wsPingInterval/keepaliveTick) && !k.paused
+	ping := k.idle >= int(wsPingInterval/keepaliveTick)
 	if ping {
 		k.sent, k.idle = sent+1, 0 // the ping itself is no sign of life
 	}
@@ -109,14 +108,6 @@ func (k *keepalive) tick() {
 		k.conn.SetReadDeadline(time.Now().Add(wsPongTimeout))
 		k.out.sendControl(controlPing, []byte{1<<7 | websocket.PingMessage, 0})
 	}
-}
-
-// pause stops pinging while nobody reads from the connection.
-func (k *keepalive) pause(paused bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.paused = paused
-	k.idle = 0
 }
 
 func (k *keepalive) stop() {

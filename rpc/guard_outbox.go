@@ -141,16 +141,16 @@ func newOutbox(conn outboxConn, f framing, limits subLimits, events outboxEvents
 	return &outbox{conn: conn, framing: f, limits: limits, events: events, done: make(chan struct{})}, nil
 }
 
-// reserve takes a place for one more subscription. It reports false, and takes
-// nothing, if the connection has as many as it may.
+// reserve takes a place for one more subscription. It reports false if the
+// connection has as many as it may, and then takes one in a dry run only.
 func (o *outbox) reserve() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.limits.subs > 0 && o.places >= o.limits.subs {
-		return false
+	full := o.limits.subs > 0 && o.places >= o.limits.subs
+	if !full || o.limits.dryRun {
+		o.places++
 	}
-	o.places++
-	return true
+	return !full
 }
 
 // unreserve gives a place back that newNotifier did not take over.

@@ -316,24 +316,6 @@ func TestGuardKeepaliveOfBusyConnection(t *testing.T) {
 	})
 }
 
-// TestGuardKeepalivePaused: while nobody reads, nobody would see the pong.
-func TestGuardKeepalivePaused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newWSPair(t)
-		p.keepalive.pause(true)
-		var pings atomic.Int32
-		p.client.SetPingHandler(func(string) error { pings.Add(1); return nil })
-		go p.client.ReadMessage()
-		time.Sleep(10 * wsPingInterval)
-		synctest.Wait()
-		require.Zero(t, pings.Load())
-		p.keepalive.pause(false)
-		time.Sleep(2 * wsPingInterval)
-		synctest.Wait()
-		require.NotZero(t, pings.Load())
-	})
-}
-
 func mustURL(s string) *url.URL {
 	u, err := url.Parse(s)
 	if err != nil {
