@@ -69,15 +69,16 @@ func NewAccount(ctx context.Context, n *Node) (*Account, error) {
 	if r.Err != nil {
 		return nil, fmt.Errorf("funding: %w", r.Err)
 	}
-	if err := waitMined(ctx, a.rpc, r.Text()); err != nil {
+	if _, err := receipt(ctx, a.rpc, r.Text()); err != nil {
+		return nil, fmt.Errorf("funding: %w", err)
+	}
+	// The transaction pool learns of the money a moment after the receipt is there.
+	first := a.Sign(&a.Addr, nil, 21000)
+	Until(ctx, 10*time.Second, func() bool { err = a.Send(ctx, first); return err == nil })
+	if err != nil {
 		return nil, fmt.Errorf("funding: %w", err)
 	}
 	return a, nil
-}
-
-func waitMined(ctx context.Context, c *HTTP, hash string) error {
-	_, err := receipt(ctx, c, hash)
-	return err
 }
 
 type receiptInfo struct {
