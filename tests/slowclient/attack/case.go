@@ -72,6 +72,9 @@ type Case struct {
 	Flags  []string // further flags for the node, where its binary knows them
 	Run    func(*Run)
 
+	// Engine: runs against a node with an engine port, which --dev has not; its chain
+	// stands still.
+	Engine bool
 	// Alone: needs a node of its own.
 	Alone bool
 	// NoPolite: no polite client beside it, since the case is about a count.

@@ -243,6 +243,10 @@ func (r *Run) GaugesZero(limit time.Duration) {
 				if ok && r.Polite != nil && ((strings.Contains(name, "admission") && v <= 4) || (strings.Contains(name, "inuse") && v <= 1<<18)) {
 					continue
 				}
+				if !ok {
+					bad += " " + name + " is missing"
+					continue
+				}
 				bad += fmt.Sprintf(" %s %v", name, v)
 			}
 		}

@@ -83,7 +83,7 @@ func init() {
 		Why:    "changing limits under load loses nothing",
 		Run:    resizeStorm,
 	}, &Case{
-		Name: "trusted-under-fire", Number: 22, Family: limits, Quick: true, Needs: NeedIPC | NeedAuth | NeedChain,
+		Name: "trusted-under-fire", Number: 22, Family: limits, Quick: true, Needs: NeedIPC | NeedAuth, Engine: true,
 		Recipe: "200 slow calls and 100 traces from 50 clients; engine calls with a token, admin calls over IPC",
 		Bound:  "each answered, at the 99th percentile as fast as idle (three times, or 25 ms more)",
 		Why:    "the consensus client and the operator must always get through",

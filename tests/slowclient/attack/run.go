@@ -66,7 +66,6 @@ type Run struct {
 	Period time.Duration    // of a block
 	Quick  bool
 
-	suite   *Suite
 	heap    int64 // allocated before the case
 	mu      sync.Mutex
 	figures []Figure
@@ -330,8 +329,11 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 	cctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := &Run{
-		Ctx: cctx, Node: s.node, Setup: s.setup, Base: *s.base, suite: s,
+		Ctx: cctx, Node: s.node, Setup: s.setup,
 		Period: time.Duration(max(1, s.Opt.Period)) * time.Second, Quick: s.Opt.Quick,
+	}
+	if s.base != nil {
+		r.Base = *s.base
 	}
 	memory := c.MemoryLimit
 	if memory == 0 {
@@ -443,22 +445,25 @@ func (s *Suite) prepare(ctx context.Context, c *Case) error {
 		s.node = s.Endpoint
 	} else {
 		flags := append(slices.Clone(s.Opt.Flags), c.Flags...)
-		key := strings.Join(flags, " ")
+		key := fmt.Sprint(c.Engine, flags)
 		if s.node != nil && (c.Alone || key != s.flags || !s.node.Alive()) {
 			s.Close()
 		}
 		if s.node == nil {
-			n, err := rig.StartNode(s.Binary, rig.NodeConfig{Period: max(1, s.Opt.Period), Flags: flags})
+			n, err := rig.StartNode(s.Binary, rig.NodeConfig{Period: max(1, s.Opt.Period), Flags: flags, Engine: c.Engine})
 			if err != nil {
 				return err
 			}
-			s.node, s.flags = n, key
-			if s.setup, err = rig.NewPoliteSetup(ctx, n); err != nil {
+			s.node, s.flags, s.setup = n, key, nil
+		}
+		if s.setup == nil && !c.Engine && !c.NoPolite {
+			var err error
+			if s.setup, err = rig.NewPoliteSetup(ctx, s.node); err != nil {
 				return fmt.Errorf("preparing the chain: %w", err)
 			}
 		}
 	}
-	if s.base == nil {
+	if s.base == nil && !c.NoPolite {
 		s.say("%s: measuring it unloaded", s.Version())
 		report, err := s.measureBase(ctx)
 		if err != nil {

@@ -44,6 +44,7 @@ type Node struct {
 // NodeConfig says how a node is to be started.
 type NodeConfig struct {
 	Period  int      // seconds a block
+	Engine  bool     // no --dev: a chain that stands still at its genesis, but an engine port
 	Flags   []string // further flags, "name=value", left out where unknown
 	Env     []string // further environment
 	Timeout time.Duration
@@ -104,18 +105,21 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 		os.RemoveAll(dir)
 		return nil, err
 	}
-	args, dropped := b.filter(append([]string{
-		"dev", fmt.Sprintf("dev.period=%d", cfg.Period), "dev.gaslimit=300000000",
-		"datadir=" + filepath.Join(dir, "data"), "ipcpath=" + n.IPC,
-		"http", "http.addr=127.0.0.1", fmt.Sprintf("http.port=%d", ports[0]), "http.api=" + nodeAPIs, "http.vhosts=*",
-		"ws", "ws.addr=127.0.0.1", fmt.Sprintf("ws.port=%d", ports[1]), "ws.api=" + nodeAPIs, "ws.origins=*",
-		"authrpc.addr=127.0.0.1", fmt.Sprintf("authrpc.port=%d", ports[2]), "authrpc.jwtsecret=" + secret,
+	chain := []string{"dev", fmt.Sprintf("dev.period=%d", cfg.Period), "dev.gaslimit=300000000"}
+	if cfg.Engine {
+		chain = []string{"syncmode=full"}
+	}
+	args, dropped := b.filter(append(append(chain,
+		"datadir="+filepath.Join(dir, "data"), "ipcpath="+n.IPC,
+		"http", "http.addr=127.0.0.1", fmt.Sprintf("http.port=%d", ports[0]), "http.api="+nodeAPIs, "http.vhosts=*",
+		"ws", "ws.addr=127.0.0.1", fmt.Sprintf("ws.port=%d", ports[1]), "ws.api="+nodeAPIs, "ws.origins=*",
+		"authrpc.addr=127.0.0.1", fmt.Sprintf("authrpc.port=%d", ports[2]), "authrpc.jwtsecret="+secret,
 		"graphql", "graphql.vhosts=*",
 		"metrics", "pprof", "pprof.addr=127.0.0.1", fmt.Sprintf("pprof.port=%d", ports[3]),
 		"rpc.gascap=0", "rpc.evmtimeout=20s", "nodiscover", "maxpeers=0", "port=0", "nat=none",
 		"txpool.accountslots=4096", "txpool.globalslots=20000",
 		"rpc.client.local",
-	}, cfg.Flags...))
+	), cfg.Flags...))
 	n.Dropped = dropped
 	n.Args = append(append([]string{}, b.Command...), args...)
 
