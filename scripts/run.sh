@@ -40,7 +40,7 @@ hardened geth, dev chain, one block a second
   metrics  http://127.0.0.1:$metrics/debug/metrics/prometheus (rpc_admission_*, rpc_body_*, ...)
 
 limits in force (admin_getConcurrencyLimit over IPC):
-  $(build/bin/geth attach --exec 'JSON.stringify(web3.currentProvider.send({jsonrpc:"2.0",id:1,method:"admin_getConcurrencyLimit",params:[]}).result)' "$data/geth.ipc")
+  $(build/bin/geth attach --exec 'JSON.stringify(web3.currentProvider.send({jsonrpc:"2.0",id:1,method:"admin_getConcurrencyLimit",params:[]}).result)' "$data/geth.ipc" | sed 's/^"//; s/"$//; s/\\"/"/g')
 
 try
   curl -H 'content-type: application/json' -d '$call' http://127.0.0.1:$http
