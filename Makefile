@@ -8,7 +8,7 @@ PATCHSET := go run ./scripts/patchset
 VERSION  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help fork geth upstream run test test-quick refresh status clean
+.PHONY: help fork geth upstream run test test-quick attack regress mutants refresh status clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,15 @@ test: ## run everything: root module, patched tree, upstream's tests with the gu
 
 test-quick: fork ## run what is ours in the patched tree, without -race
 	cd build/fork && go test ./rpc ./node ./eth/filters ./cmd/utils -run 'Guard|Governor|HookReached'
+
+attack: ## judge build/bin/geth by every attack (ARGS=--quick, ARGS="--only NAME", ...)
+	go run ./tests/slowclient --binary build/bin/geth $(ARGS)
+
+regress: ## judge stock releases and ours: VERSIONS="v1.16.9 v1.17.10" [ARGS=--quick]
+	@scripts/regress.sh "$(VERSIONS)" $(ARGS)
+
+mutants: ## take hooks and limits out one at a time; fails if no test notices (ARGS="--only NAME", --no-suite)
+	go run ./scripts/mutants $(ARGS)
 
 clean: ## remove build/
 	rm -rf build

@@ -55,6 +55,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		quick           = fs.Bool("quick", false, "the quick set, under 3 minutes")
 		asJSON          = fs.Bool("json", false, "one JSON record a case on standard output")
 		markdown        = fs.Bool("markdown", false, "a Markdown table on standard output")
+		records         = fs.String("records", "", "also write the JSON records to this file")
 		memory          = fs.Int64("memory", 3072, "end a node that holds more than this many MiB")
 		retries         = fs.Int("retries", 1, "judge a case again that only a polite client's latency broke, at most so often")
 		repeat          = fs.Int("repeat", 1, "run everything so often")
@@ -96,12 +97,28 @@ func run(args []string, stdout, stderr io.Writer) int {
 		Quick: *quick, Retries: *retries, MemoryLimit: *memory << 20, Period: *period, Flags: flags,
 		Progress: func(format string, args ...any) { fmt.Fprintf(human, "# "+format+"\n", args...) },
 	}
+	var jsonOut []io.Writer
+	if *asJSON {
+		jsonOut = append(jsonOut, stdout)
+	}
+	if *records != "" {
+		f, err := os.Create(*records)
+		if err != nil {
+			fmt.Fprintln(stderr, "slowclient:", err)
+			return 2
+		}
+		defer f.Close()
+		jsonOut = append(jsonOut, f)
+	}
 	var suites []*attack.Suite
 	for _, path := range binaries {
 		b, err := rig.ProbeBinary(path)
 		if err != nil {
 			fmt.Fprintln(stderr, "slowclient:", err)
 			return 2
+		}
+		if b.Guarded() {
+			b.Version = "ours"
 		}
 		suites = append(suites, &attack.Suite{Binary: b, Opt: opt})
 	}
@@ -138,13 +155,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 					status = 1
 				}
 				printRecord(human, rec)
-				if *asJSON {
-					line, err := json.Marshal(rec)
-					if err != nil {
+				for _, w := range jsonOut {
+					if err := json.NewEncoder(w).Encode(rec); err != nil {
 						fmt.Fprintln(stderr, "slowclient:", err)
 						return 2
 					}
-					fmt.Fprintf(stdout, "%s\n", line)
 				}
 			}
 			s.Close()
@@ -152,11 +167,28 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if *markdown {
+		fmt.Fprintf(stdout, "%s; %s\n\n", machine(), setName(*quick, *only))
 		rep.markdown(stdout)
 	} else if len(suites) > 1 {
 		rep.human(human)
 	}
 	return status
+}
+
+// machine says what the figures were measured on.
+func machine() string {
+	return fmt.Sprintf("%d processors, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+}
+
+func setName(quick bool, only string) string {
+	set := "full set"
+	if quick {
+		set = "quick set"
+	}
+	if only != "" {
+		set += ", only " + only
+	}
+	return set
 }
 
 // hostPort takes an address or a URL.

@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestBinary judges the binary that SLOWCLIENT_BINARY names, a subtest a case:
-// the quick set, or with SLOWCLIENT_ONLY other cases.
+// TestBinary judges the binary that RPCGUARD_GETH names, a subtest a case: the
+// quick set, or with SLOWCLIENT_ONLY the cases it selects.
 func TestBinary(t *testing.T) {
-	path := os.Getenv("SLOWCLIENT_BINARY")
+	path := os.Getenv("RPCGUARD_GETH")
 	if path == "" {
-		t.Skip("SLOWCLIENT_BINARY names no binary")
+		t.Skip("RPCGUARD_GETH names no binary")
 	}
 	b, err := rig.ProbeBinary(path)
 	require.NoError(t, err)
