@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
 )
@@ -55,10 +56,15 @@ type guardCore struct {
 	cfg GuardConfig // resolved and valid
 	env GuardEnv
 
-	keys      *clientKeys
-	admission *guardAdmission
-	subs      subBooks
-	filters   *filterBook
+	clock      mclock.Clock
+	keys       *clientKeys
+	admission  *guardAdmission
+	subs       subBooks
+	filters    *filterBook
+	body       *byteBudget // bytes of requests
+	bodyBooks  bodyBooks
+	conns      *connTable
+	connResets atomic.Uint64 // connections ended for resetting streams
 }
 
 // guardStandIn takes the place of a nil guard. Only _test.go files set it: it
@@ -75,22 +81,32 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	if err := cfg.validate(env); err != nil {
 		return nil, err
 	}
-	admission, err := newGuardAdmission(&cfg, mclock.System{})
-	if err != nil {
+	core := &guardCore{cfg: cfg, env: env, clock: mclock.System{}}
+	var err error
+	if core.admission, err = newGuardAdmission(&cfg, core.clock); err != nil {
 		return nil, err
 	}
-	keys, err := newClientKeys(cfg.Client.TrustedProxies, cfg.Client.Local, mclock.System{})
-	if err != nil {
+	if core.keys, err = newClientKeys(cfg.Client.TrustedProxies, cfg.Client.Local, core.clock); err != nil {
 		return nil, fmt.Errorf("--rpc.client.trusted-proxies: %w", err)
 	}
-	core := &guardCore{
-		cfg:       cfg,
-		env:       env,
-		keys:      keys,
-		admission: admission,
-		filters:   newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, mclock.System{}),
+	if core.body, err = cfg.newBodyBudget(env); err != nil {
+		return nil, err
 	}
+	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
+	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)
+	core.conns.dry = cfg.DryRun
 	return &Guard{guardCore: core}, nil
+}
+
+// newBodyBudget returns the budget of request bytes. A quarter of it is kept for
+// small bodies, but never so much that the largest one does not fit.
+func (c GuardConfig) newBodyBudget(env GuardEnv) (*byteBudget, error) {
+	reserve := min(c.Body.Budget/4, c.Body.Budget-c.bodyFloor(env))
+	b, err := newByteBudget(c.Body.Budget, reserve, budgetStep)
+	if err == nil {
+		b.dry = c.DryRun
+	}
+	return b, err
 }
 
 // Trusted returns the view for a server whose clients are trusted.
@@ -111,6 +127,9 @@ func (g *Guard) Config() GuardConfig {
 // serves its first connection; nil leaves it as upstream's.
 func (s *Server) SetGuard(g *Guard) {
 	s.services.guard = g
+	if g.untrusted() {
+		s.wsReadLimit = g.cfg.Body.WSLimit
+	}
 }
 
 func (g *Guard) view(mode guardMode) *Guard {

@@ -167,6 +167,7 @@ type bodyWatch struct {
 	idle     time.Duration
 	absolute time.Duration
 	cut      func(time.Time) error // sets the read deadline
+	dry      bool                  // note the cause, cut nothing
 
 	mu    sync.Mutex
 	began mclock.AbsTime
@@ -174,6 +175,7 @@ type bodyWatch struct {
 	timer mclock.Timer
 	done  bool
 	cause error
+	would error // what would have cut it in a dry run
 }
 
 // watchPeriod is how soon a body notices that the server shuts down.
@@ -219,7 +221,7 @@ func (w *bodyWatch) readFrom(src io.Reader, p []byte) (int, error) {
 	switch {
 	case w.cause != nil:
 		return n, w.cause
-	case err != nil && errors.Is(err, os.ErrDeadlineExceeded):
+	case err != nil && !w.dry && errors.Is(err, os.ErrDeadlineExceeded):
 		// The server's own deadline: it started before the headers were read,
 		// so it may pass before ours.
 		w.cause = errBodySlow
@@ -264,6 +266,11 @@ func (w *bodyWatch) armLocked(now mclock.AbsTime) {
 
 func (w *bodyWatch) failLocked(cause error) {
 	if w.done || w.cause != nil {
+		return
+	}
+	if w.dry {
+		w.would = cause
+		w.done = true
 		return
 	}
 	w.cause = cause

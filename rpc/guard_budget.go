@@ -50,12 +50,15 @@ const (
 // most limit; large is the sum over charges above smallMax and at most
 // largeLimit; a charge in a transfers list holds more than 0 bytes.
 //
+// In a dry run what does not fit is counted, once a charge, and let in uncharged.
+//
 // It is no allocator and does not know what the bytes are; waiting, timers and
 // answers are its users' business.
 type byteBudget struct {
 	limit      int64
 	largeLimit int64
 	smallMax   int64
+	dry        bool // count what does not fit, let it in
 
 	mu      sync.Mutex
 	total   int64
@@ -149,6 +152,7 @@ type charge struct {
 	size       int64
 	onEvict    func() // nil: cannot be displaced
 	displaced  bool
+	over       bool // counted as refused in a dry run
 	closed     bool
 	list       *chargeList
 	prev, next *charge
@@ -266,6 +270,13 @@ func (b *byteBudget) grow(c *charge, n int64) ([]func(), *budgetError) {
 		if refusal.Wanted < 0 {
 			refusal.Wanted = n
 		}
+		if b.dry && !c.displaced {
+			if !c.over {
+				c.over = true
+				b.refused++
+			}
+			return nil, nil
+		}
 		b.setLocked(c, 0)
 		b.refused++
 		return nil, refusal
@@ -303,6 +314,9 @@ func (b *byteBudget) makeRoomLocked(c *charge, want int64) ([]func(), bool) {
 	whole, big := b.excessLocked(c, want)
 	if whole <= 0 && big <= 0 {
 		return nil, true
+	}
+	if b.dry {
+		return nil, false
 	}
 	var (
 		out   []*charge

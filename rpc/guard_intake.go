@@ -49,6 +49,7 @@ type intake struct {
 	clock  mclock.Clock
 	idle   time.Duration
 	cut    func(time.Time) error // sets the read deadline
+	dry    bool                  // cut nothing
 
 	mu      sync.Mutex
 	follow  frameFollower
@@ -176,7 +177,7 @@ func (in *intake) fail(cause error) {
 }
 
 func (in *intake) failLocked(cause error) {
-	if in.err == nil && !in.finished {
+	if in.err == nil && !in.finished && !in.dry {
 		in.err = cause
 		in.cut(longPast)
 	}

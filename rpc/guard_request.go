@@ -8,13 +8,17 @@ import (
 	"sync"
 )
 
-// requestScope accompanies one HTTP request.
+// requestScope accompanies one HTTP request from its first byte to the end of its
+// reply. It lies in the request's context, where the calls made of it find it.
 type requestScope struct {
 	g   *Guard
 	key clientKey
+	end context.Context // ends with the client or the server
 
 	mu     sync.Mutex
 	status int // of the reply, if a refusal wants its own; 0: upstream's
+	body   *charge
+	atEnd  []func()
 }
 
 type requestScopeKey struct{}
@@ -34,29 +38,75 @@ func (s *requestScope) setStatus(code int) {
 	s.status = code
 }
 
-// replyWriter is the response writer of a guarded request.
+// whenDone has fn run once the reply has left, or the request has ended without.
+func (s *requestScope) whenDone(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.atEnd = append(s.atEnd, fn)
+}
+
+// releaseBody gives the request's bytes back. What is charged for it at that time
+// is the reply, which has been built. It may be called more than once.
+func (s *requestScope) releaseBody() {
+	s.mu.Lock()
+	body := s.body
+	s.body = nil
+	s.mu.Unlock()
+	body.close()
+}
+
+// finish releases whatever the request still holds. It runs deferred, so also
+// when something above the method panicked.
+func (s *requestScope) finish() {
+	s.releaseBody()
+	s.mu.Lock()
+	fns := s.atEnd
+	s.atEnd = nil
+	s.mu.Unlock()
+	for _, fn := range fns {
+		fn()
+	}
+}
+
+// replyWriter is the response writer of a guarded request. The first write of the
+// reply releases the request's bytes and takes the scope's status.
 type replyWriter struct {
 	http.ResponseWriter
 	scope *requestScope
 	begun bool
 }
 
+func (w *replyWriter) begin() (status int) {
+	if w.begun {
+		return 0
+	}
+	w.begun = true
+	w.scope.releaseBody()
+	w.scope.mu.Lock()
+	defer w.scope.mu.Unlock()
+	return w.scope.status
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *replyWriter) WriteHeader(status int) {
+	if own := w.begin(); own != 0 {
+		status = own
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
 // Write implements http.ResponseWriter.
 func (w *replyWriter) Write(p []byte) (int, error) {
-	if !w.begun {
-		w.begun = true
-		w.scope.mu.Lock()
-		status := w.scope.status
-		w.scope.mu.Unlock()
-		if status != 0 {
-			w.ResponseWriter.WriteHeader(status)
-		}
+	if own := w.begin(); own != 0 {
+		w.ResponseWriter.WriteHeader(own)
 	}
 	return w.ResponseWriter.Write(p)
 }
 
 // Flush implements http.Flusher.
-func (w *replyWriter) Flush() { http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *replyWriter) Flush() {
+	http.NewResponseController(w.ResponseWriter).Flush()
+}
 
 // Unwrap serves http.ResponseController.
 func (w *replyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -2,7 +2,18 @@
 
 package rpc
 
-import "net/http"
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// maxOrigin is the longest Origin header of a WebSocket handshake, in bytes. A
+// refused one is logged whole.
+const maxOrigin = 1 << 10
 
 // admitUpgrade decides about a WebSocket handshake. It returns the writer to
 // upgrade, or nil when it has answered the request itself.
@@ -10,5 +21,132 @@ func (g *Guard) admitUpgrade(w http.ResponseWriter, r *http.Request, readLimit i
 	if g = g.orStandIn(); g == nil {
 		return w
 	}
-	return wrapUpgrade(w)
+	if g.untrusted() && !g.cfg.DryRun && len(r.Header.Get("Origin")) > maxOrigin {
+		http.Error(w, "origin header too long", http.StatusForbidden)
+		return nil
+	}
+	hijacker, ok := w.(http.Hijacker)
+	if !ok {
+		return w // the upgrade fails, as it should
+	}
+	return &guardUpgrade{ResponseWriter: w, hijacker: hijacker, g: g, r: r}
+}
+
+// guardUpgrade is a response writer whose hijacked connection is a guardConn.
+type guardUpgrade struct {
+	http.ResponseWriter
+	hijacker http.Hijacker
+	g        *Guard
+	r        *http.Request
+}
+
+// Hijack implements http.Hijacker.
+func (u *guardUpgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := u.hijacker.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !u.g.untrusted() {
+		return &guardConn{Conn: conn}, rw, nil
+	}
+	key := u.g.keys.keyFor(u.r.RemoteAddr, u.r.Header)
+	in := u.g.newIntake(key, conn.SetReadDeadline)
+	return &guardConn{Conn: &lingerConn{Conn: conn, in: in, limit: u.g.cfg.Body.WSLimit}, key: key, in: in}, rw, nil
+}
+
+func (g *Guard) newIntake(key clientKey, cut func(time.Time) error) *intake {
+	return &intake{budget: g.body, key: key, clock: g.clock, idle: g.cfg.Body.Idle, cut: cut, dry: g.cfg.DryRun}
+}
+
+// Read implements net.Conn.
+func (c *guardConn) Read(p []byte) (int, error) {
+	if c.in == nil {
+		return c.Conn.Read(p)
+	}
+	most, err := c.in.before(len(p))
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(p[:most])
+	if refused := c.in.after(p[:n]); refused != nil {
+		return 0, refused
+	}
+	return n, err
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *guardConn) SetReadDeadline(t time.Time) error {
+	if c.in == nil {
+		return c.Conn.SetReadDeadline(t)
+	}
+	return c.in.setDeadline(t, c.Conn.SetReadDeadline)
+}
+
+// Close implements net.Conn.
+func (c *guardConn) Close() error {
+	err := c.Conn.Close()
+	if c.in != nil {
+		c.in.close()
+	}
+	return err
+}
+
+// taken returns the charge of the message that the library has returned last. The
+// caller must close it when it is done with the message.
+func (c *guardConn) taken() *charge {
+	if c == nil || c.in == nil {
+		return nil
+	}
+	return c.in.next()
+}
+
+// refusal says why the intake has ended the connection, if it has, as the close
+// frame to send. The refusal is counted, so it is to be asked once.
+func (c *guardConn) refusal(books *bodyBooks) (frame []byte, ok bool) {
+	if c == nil || c.in == nil {
+		return nil, false
+	}
+	code, reason, ok := c.in.refusal()
+	if !ok {
+		return nil, false
+	}
+	books.count(c.in.err)
+	return closeFrame(code, reason), true
+}
+
+// lingerConn is a connection that, when its reading was refused while the client is
+// still sending, is closed only after a while: what comes is read and dropped, so
+// that the client reads the close frame instead of a reset.
+type lingerConn struct {
+	net.Conn
+	in    *intake
+	limit int64 // bytes dropped at most
+}
+
+// NetConn returns the connection underneath.
+func (c *lingerConn) NetConn() net.Conn { return c.Conn }
+
+// Close implements net.Conn. It does not wait.
+func (c *lingerConn) Close() error {
+	code, _, refused := c.in.refusal()
+	cw, ok := c.Conn.(interface{ CloseWrite() error })
+	if !refused || code != websocket.CloseTryAgainLater || !ok {
+		return c.Conn.Close()
+	}
+	go c.linger(cw.CloseWrite)
+	return nil
+}
+
+func (c *lingerConn) linger(closeWrite func() error) {
+	defer c.Conn.Close()
+	closeWrite()
+	c.Conn.SetReadDeadline(time.Now().Add(drainTime))
+	buf := drainPool.Get().(*[8 << 10]byte)
+	defer drainPool.Put(buf)
+	for left := c.limit; left > 0; {
+		n, err := c.Conn.Read(buf[:])
+		if left -= int64(n); err != nil {
+			return
+		}
+	}
 }

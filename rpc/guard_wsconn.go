@@ -3,9 +3,7 @@
 package rpc
 
 import (
-	"bufio"
 	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
 )
@@ -17,6 +15,8 @@ import (
 type guardConn struct {
 	net.Conn
 	out atomic.Pointer[outbox] // nil during the handshake
+	key clientKey              // of the client; the zero key on trusted servers
+	in  *intake                // likewise nil
 }
 
 // NetConn returns the connection itself.
@@ -41,27 +41,4 @@ func (c *guardConn) SetDeadline(t time.Time) error {
 		return c.Conn.SetReadDeadline(t)
 	}
 	return c.Conn.SetDeadline(t)
-}
-
-// guardUpgrade is a response writer whose hijacked connection is a guardConn.
-type guardUpgrade struct {
-	http.ResponseWriter
-	hijacker http.Hijacker
-}
-
-func (u *guardUpgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := u.hijacker.Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	return &guardConn{Conn: conn}, rw, nil
-}
-
-// wrapUpgrade returns the response writer to upgrade.
-func wrapUpgrade(w http.ResponseWriter) http.ResponseWriter {
-	hijacker, ok := w.(http.Hijacker)
-	if !ok {
-		return w // the upgrade fails, as it should
-	}
-	return &guardUpgrade{w, hijacker}
 }
