@@ -4,7 +4,6 @@ package node
 
 import (
 	"net"
-	"net/http"
 	"runtime"
 
 	"github.com/ethereum/go-ethereum/rpc"
@@ -18,7 +17,8 @@ func init() {
 // nodeGuard gives each RPC server of a node its view of the node's one guard.
 // nil, as without a guard, leaves them as upstream made them.
 type nodeGuard struct {
-	guard *rpc.Guard
+	guard     *rpc.Guard
+	bodyLimit int // of HTTP requests in bytes, for servers that are told none
 }
 
 // setupGuard builds the guard from the node's configuration and hands it to the
@@ -37,8 +37,11 @@ func (n *Node) setupGuard() error {
 	if err != nil || guard == nil {
 		return err
 	}
-	ng := &nodeGuard{guard: guard}
-	n.http.guard, n.ws.guard, n.httpAuth.guard, n.wsAuth.guard, n.ipc.guard = ng, ng, ng, ng, ng
+	ng := &nodeGuard{guard: guard, bodyLimit: n.config.HTTPBodyLimit}
+	n.http.guard, n.ws.guard, n.ipc.guard = ng, ng, ng
+	// Their listeners, too, are for trusted clients only.
+	auth := &nodeGuard{guard: guard.Trusted()}
+	n.httpAuth.guard, n.wsAuth.guard = auth, auth
 	n.inprocHandler.SetGuard(guard.InProc())
 	n.rpcAPIs = append(n.rpcAPIs, guard.APIs()...)
 	rpc.SampleClientLogs()
@@ -56,16 +59,9 @@ func (ng *nodeGuard) attach(srv *rpc.Server, config rpcEndpointConfig) {
 		guard = guard.Trusted()
 	}
 	srv.SetGuard(guard)
-}
-
-// listen prepares an HTTP server and its listener before the first accept.
-func (ng *nodeGuard) listen(srv *http.Server, l net.Listener) net.Listener {
-	return l
-}
-
-// handler wraps what is mounted beside JSON-RPC, GraphQL above all.
-func (ng *nodeGuard) handler(name string, h http.Handler) http.Handler {
-	return h
+	if config.httpBodyLimit == 0 && ng.bodyLimit > 0 {
+		srv.SetHTTPBodyLimit(ng.bodyLimit) // admin_startHTTP and admin_startWS pass none
+	}
 }
 
 func (ng *nodeGuard) startIPC(endpoint string, apis []rpc.API) (net.Listener, *rpc.Server, error) {

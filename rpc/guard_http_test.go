@@ -88,7 +88,7 @@ func (s *intakeServer) settles(t *testing.T) {
 	require.Eventually(t, func() bool { return s.g.body.stats().InUse == 0 }, 5*time.Second, 5*time.Millisecond, "bytes in use")
 }
 
-func call(method string, size int) string {
+func intakeCall(method string, size int) string {
 	const frame = `{"jsonrpc":"2.0","id":1,"method":"in_%s","params":["%s"]}`
 	return fmt.Sprintf(frame, method, strings.Repeat("x", max(0, size-len(frame)-len(method)+4)))
 }
@@ -128,7 +128,7 @@ func TestGuardBodyBudgetAdmitsExactlyWhatFits(t *testing.T) {
 	var (
 		wg              sync.WaitGroup
 		served, refused atomic.Int32
-		body            = call("hold", size)
+		body            = intakeCall("hold", size)
 	)
 	for range 8 {
 		wg.Go(func() {
@@ -255,7 +255,7 @@ func TestGuardSlowMethodsAndKeepAliveAreUntouched(t *testing.T) {
 
 func TestGuardTooLargeReads413(t *testing.T) {
 	s := newIntakeServer(t, nil)
-	body := call("len", 6<<20)
+	body := intakeCall("len", 6<<20)
 	resp, a := post(t, new(http.Client), "http://"+s.addr, body)
 	require.Equal(t, 413, resp.StatusCode)
 	require.Equal(t, -32600, a.Error.Code)
@@ -282,7 +282,7 @@ func TestGuardRefusalThroughCompression(t *testing.T) {
 		s.srv.ServeHTTP(&compressedWriter{w, gz}, r)
 	})
 	s.http.Handler = compress
-	resp, a := post(t, new(http.Client), "http://"+s.addr, call("len", 6<<20))
+	resp, a := post(t, new(http.Client), "http://"+s.addr, intakeCall("len", 6<<20))
 	require.Equal(t, 413, resp.StatusCode)
 	require.True(t, resp.Uncompressed)
 	require.Equal(t, -32600, a.Error.Code)
@@ -303,7 +303,7 @@ func TestGuardPanicReturnsTheBytes(t *testing.T) {
 	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.srv.ServeHTTP(panickyWriter{w}, r)
 	})
-	_, err := http.Post("http://"+s.addr, "application/json", strings.NewReader(call("len", 100_000)))
+	_, err := http.Post("http://"+s.addr, "application/json", strings.NewReader(intakeCall("len", 100_000)))
 	require.Error(t, err)
 	require.NotZero(t, s.g.body.stats().High)
 	s.settles(t)
@@ -344,7 +344,7 @@ func TestGuardAnswersOddRequestsAsStock(t *testing.T) {
 	tooMany := "[" + strings.Repeat("0,", 50) + "0]"
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "HEAD"} {
 		for _, ctype := range []string{"", "application/json", "text/plain", "application/json; charset=utf-8"} {
-			for _, body := range []string{"", " ", call("len", 100), "{", "[]", "null", `[{"id":7},1]`, tooMany, "\xff"} {
+			for _, body := range []string{"", " ", intakeCall("len", 100), "{", "[]", "null", `[{"id":7},1]`, tooMany, "\xff"} {
 				for _, chunked := range []bool{false, true} {
 					want := try(stock, method, ctype, body, chunked)
 					require.Equal(t, want, try(guarded, method, ctype, body, chunked), "%s %q %q %v", method, ctype, body, chunked)
@@ -362,7 +362,7 @@ func TestGuardH2StreamsAreRefusedAlone(t *testing.T) {
 	tr.Protocols.SetUnencryptedHTTP2(true)
 	defer tr.CloseIdleConnections()
 	client := &http.Client{Transport: tr}
-	post(t, client, "http://"+s.addr, call("len", 10))
+	post(t, client, "http://"+s.addr, intakeCall("len", 10))
 
 	long := make(chan rpcAnswer, 1)
 	go func() {
@@ -379,10 +379,10 @@ func TestGuardH2StreamsAreRefusedAlone(t *testing.T) {
 	require.Equal(t, 408, resp.StatusCode)
 	require.Empty(t, resp.Header.Get("Connection"))
 	resp.Body.Close()
-	resp, _ = post(t, client, "http://"+s.addr, call("len", 6<<20))
+	resp, _ = post(t, client, "http://"+s.addr, intakeCall("len", 6<<20))
 	require.Equal(t, 413, resp.StatusCode)
 	require.Equal(t, "rested", (<-long).Result)
-	_, a := post(t, client, "http://"+s.addr, call("len", 10))
+	_, a := post(t, client, "http://"+s.addr, intakeCall("len", 10))
 	require.NotNil(t, a.Result)
 	require.EqualValues(t, 1, s.g.conns.high.Load(), "one connection for all")
 }
@@ -405,9 +405,9 @@ func TestGuardTrustedBodiesAreNotCharged(t *testing.T) {
 	s.srv.SetGuard(s.g.Trusted())
 	pr, pw := io.Pipe()
 	go func() {
-		io.WriteString(pw, call("len", 100_000)[:50_000])
+		io.WriteString(pw, intakeCall("len", 100_000)[:50_000])
 		time.Sleep(200 * time.Millisecond)
-		io.WriteString(pw, call("len", 100_000)[50_000:])
+		io.WriteString(pw, intakeCall("len", 100_000)[50_000:])
 		pw.Close()
 	}()
 	resp, err := http.Post("http://"+s.addr, "application/json", pr)
@@ -429,9 +429,9 @@ func TestGuardDryRunRefusesNothing(t *testing.T) {
 	defer full.close()
 	pr, pw := io.Pipe()
 	go func() {
-		io.WriteString(pw, call("len", 100_000)[:50_000])
+		io.WriteString(pw, intakeCall("len", 100_000)[:50_000])
 		time.Sleep(200 * time.Millisecond)
-		io.WriteString(pw, call("len", 100_000)[50_000:])
+		io.WriteString(pw, intakeCall("len", 100_000)[50_000:])
 		pw.Close()
 	}()
 	idle, err := net.Dial("tcp", s.addr)

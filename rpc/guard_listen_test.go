@@ -31,14 +31,14 @@ func TestGuardConnLimitReads503(t *testing.T) {
 	dialIdle(t, s.addr)
 	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 2 }, 5*time.Second, time.Millisecond)
 	// Peers that count as proxies displace nobody.
-	resp, a := post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, call("len", 10))
+	resp, a := post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, intakeCall("len", 10))
 	require.Equal(t, 503, resp.StatusCode)
 	require.Equal(t, -32005, a.Error.Code)
 	require.Equal(t, "1", resp.Header.Get("Retry-After"))
 	require.EqualValues(t, 1, s.g.conns.refused.Load())
 	first.Close()
 	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 1 }, 5*time.Second, time.Millisecond)
-	resp, _ = post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, call("len", 10))
+	resp, _ = post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, intakeCall("len", 10))
 	require.Equal(t, 200, resp.StatusCode)
 }
 
@@ -51,7 +51,7 @@ func TestGuardConnPerClient(t *testing.T) {
 		dialIdle(t, s.addr)
 	}
 	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 3 }, 5*time.Second, time.Millisecond)
-	resp, _ := post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, call("len", 10))
+	resp, _ := post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, intakeCall("len", 10))
 	require.Equal(t, 503, resp.StatusCode)
 }
 
@@ -64,12 +64,12 @@ func TestGuardConnIdleOneMakesRoom(t *testing.T) {
 	idle := dialIdle(t, s.addr)
 	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 1 }, 5*time.Second, time.Millisecond)
 	for range 3 {
-		go http.Post("http://"+s.addr, "application/json", strings.NewReader(call("hold", 100)))
+		go http.Post("http://"+s.addr, "application/json", strings.NewReader(intakeCall("hold", 100)))
 	}
 	require.Eventually(t, func() bool { return s.reached.Load() == 3 }, 5*time.Second, time.Millisecond)
 	other := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	client := &http.Client{Transport: &http.Transport{DialContext: other.DialContext}}
-	resp, _ := post(t, client, "http://"+s.addr, call("len", 10))
+	resp, _ := post(t, client, "http://"+s.addr, intakeCall("len", 10))
 	require.Equal(t, 200, resp.StatusCode)
 	idle.SetReadDeadline(time.Now().Add(time.Second))
 	_, err := idle.Read(make([]byte, 1))
@@ -82,7 +82,7 @@ func TestGuardHeadersOver64KiBRead431(t *testing.T) {
 	s := newIntakeServer(t, nil)
 	for size, want := range map[int]int{60 << 10: 200, 65 << 10: 431} {
 		conn := dialIdle(t, s.addr)
-		body := call("len", 10)
+		body := intakeCall("len", 10)
 		go fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Long: %s\r\n\r\n%s",
 			len(body), bytes.Repeat([]byte("h"), size), body)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

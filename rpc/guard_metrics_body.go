@@ -2,6 +2,13 @@
 
 package rpc
 
+import (
+	"sync"
+	"time"
+
+	"github.com/ethereum/go-ethereum/metrics"
+)
+
 // guardGauge is one number that a guard shows, read when somebody looks.
 type guardGauge struct {
 	name string
@@ -26,5 +33,48 @@ func (c *guardCore) intakeGauges() []guardGauge {
 		{"rpc/conn/refused", func() int64 { return int64(t.refused.Load()) }},
 		{"rpc/conn/displaced", func() int64 { return int64(t.evicted.Load()) }},
 		{"rpc/conn/resets", func() int64 { return int64(c.connResets.Load()) }}, // ended for resetting streams
+	}
+}
+
+// publishIntake brings the gauges up to date, since metric objects are off by
+// default and the books are not. The guards of one process are added up.
+var publishIntake struct {
+	once sync.Once
+	mu   sync.Mutex
+	of   [][]guardGauge
+}
+
+const intakeMetricsInterval = time.Second
+
+// publishIntakeMetrics has the gauges of c shown if metrics are on.
+func (c *guardCore) publishIntakeMetrics() {
+	if !metrics.Enabled() {
+		return
+	}
+	p := &publishIntake
+	p.mu.Lock()
+	p.of = append(p.of, c.intakeGauges())
+	p.mu.Unlock()
+	p.once.Do(func() {
+		go func() {
+			for range time.Tick(intakeMetricsInterval) {
+				updateIntakeMetrics(metrics.DefaultRegistry)
+			}
+		}()
+	})
+}
+
+func updateIntakeMetrics(r metrics.Registry) {
+	p := &publishIntake
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sums := make(map[string]int64)
+	for _, gauges := range p.of {
+		for _, g := range gauges {
+			sums[g.name] += g.read()
+		}
+	}
+	for name, v := range sums {
+		metrics.GetOrRegisterGauge(name, r).Update(v)
 	}
 }

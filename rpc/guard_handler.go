@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+)
+
+// WrapHandler returns h, which is mounted beside JSON-RPC on the HTTP server, as
+// the guard serves it: bodies are read under the same budget, bounds and limit as
+// those of JSON-RPC, and each request to an h named "GraphQL" is one call of class
+// compute, which holds its permits until h has returned. A nil guard returns h.
+func (g *Guard) WrapHandler(name string, h http.Handler) http.Handler {
+	if g = g.orStandIn(); g == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.serveHandler(name == "GraphQL", h, w, r)
+	})
+}
+
+func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, r *http.Request) {
+	scope := g.openScope(r)
+	defer scope.finish()
+	r = r.WithContext(context.WithValue(r.Context(), requestScopeKey{}, scope))
+	cfg := g.bodyConfig(g.env.HTTPBodyLimit, 0)
+	if cfg.limit <= 0 {
+		cfg.limit = defaultBodyLimit
+	}
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		body, refused := g.readRequest(scope, w, r, cfg)
+		if refused {
+			return
+		}
+		defer body.Close()
+		r.Body, r.ContentLength = body, body.size()
+	}
+	if !query || !g.untrusted() {
+		h.ServeHTTP(w, r)
+		return
+	}
+	p, why := g.admitQuery(r, scope)
+	if why != admitted {
+		g.refuseQuery(w)
+		return
+	}
+	reply := &queryWriter{w: w, status: http.StatusOK}
+	how := outcomeFailed // unless it returns
+	func() {
+		defer func() { p.end(how) }()
+		h.ServeHTTP(reply, r)
+		switch {
+		case r.Context().Err() != nil:
+			how = outcomeCancelled
+		case reply.status == http.StatusOK:
+			how = outcomeServed
+		}
+	}()
+	scope.releaseBody()
+	reply.finish()
+}
+
+// admitQuery asks the gate for the permits of one query.
+func (g *Guard) admitQuery(r *http.Request, scope *requestScope) (permit, refusal) {
+	gate := g.admission.gate
+	now := gate.clock.Now()
+	left, _ := ContextRequestTimeout(r.Context())
+	return gate.acquire(r.Context(), gateRequest{
+		class: g.admission.classes.classify(graphqlMethod, nil), key: scope.key, method: graphqlMethod, now: now, bound: gate.waitBound(now, left),
+	})
+}
+
+// refuseQuery answers a query that the gate refused. Its body has been read.
+func (g *Guard) refuseQuery(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(g.admission.status)
+	w.Write(appendMessage(nil, &jsonrpcMessage{Version: vsn, ID: null, Error: g.admission.refusal}))
+}
+
+// queryWriter keeps the reply to a query back until the permit it was made under is
+// given back: a client that does not read must not hold one. A flush goes out at
+// once, which is how a query that has run out of time is answered while it still
+// runs.
+type queryWriter struct {
+	w http.ResponseWriter
+
+	mu     sync.Mutex
+	buf    bytes.Buffer
+	status int
+	sent   bool // the header is out
+}
+
+// Header implements http.ResponseWriter.
+func (q *queryWriter) Header() http.Header { return q.w.Header() }
+
+// WriteHeader implements http.ResponseWriter.
+func (q *queryWriter) WriteHeader(status int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.status = status
+}
+
+// Write implements http.ResponseWriter.
+func (q *queryWriter) Write(p []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.buf.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (q *queryWriter) Flush() {
+	q.finish()
+	http.NewResponseController(q.w).Flush()
+}
+
+// Unwrap serves http.ResponseController.
+func (q *queryWriter) Unwrap() http.ResponseWriter { return q.w }
+
+// finish sends what was kept back.
+func (q *queryWriter) finish() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.sent {
+		q.sent = true
+		q.w.WriteHeader(q.status)
+	}
+	q.w.Write(q.buf.Bytes())
+	q.buf.Reset()
+}
