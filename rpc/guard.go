@@ -129,7 +129,7 @@ func (g *Guard) Config() GuardConfig {
 func (s *Server) SetGuard(g *Guard) {
 	s.services.guard = g
 	if g.untrusted() {
-		s.wsReadLimit = g.cfg.Body.WSLimit
+		s.setReadLimit(g.cfg.Body.WSLimit)
 	}
 }
 

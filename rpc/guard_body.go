@@ -78,6 +78,7 @@ func readBody(src io.Reader, declared int64, cfg bodyConfig, mem *charge, watch 
 		if b.scan.tooMany() {
 			b.kept.closeBatch()
 		}
+		b.kept.oversized = b.scan.over()
 		mem.trim(b.kept.size())
 	}
 	return &b.kept, err

@@ -29,7 +29,11 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 		h.startCallProcUnguarded(fn)
 		return
 	}
+	if m.conn != nil {
+		m.body.Store(m.conn.bodies.pop())
+	}
 	h.startCallProcUnguarded(func(cp *callProc) {
+		defer m.releaseBody()
 		if m.conn != nil {
 			defer m.conn.callDone()
 		}

@@ -43,6 +43,8 @@ type chunkBuffer struct {
 	length int64 // bytes written and not yet read
 	off    int   // bytes of the first chunk already read
 	spare  *chunk
+
+	oversized bool // a batch with too many elements
 }
 
 // size returns how many bytes wait to be read.

@@ -24,6 +24,8 @@ type guardCodec struct {
 	ServerCodec
 	g         *Guard
 	key       clientKey
+	conn      *guardConn    // nil: no WebSocket
+	bodies    bodyQueue     // what messages are charged whose calls have not started
 	out       *outbox       // nil: as upstream
 	keepalive *keepalive    // nil: no WebSocket
 	h         *handler      // set by attachGuard before the first message is read
@@ -62,6 +64,10 @@ func (c *guardCodec) openOutbox() {
 		conn, ok := inner.conn.UnderlyingConn().(*guardConn)
 		if !ok {
 			return
+		}
+		c.conn = conn
+		if c.g.untrusted() {
+			c.key = conn.key // by the header of its handshake
 		}
 		c.out = c.newOutbox(&socketOut{conn: conn.Conn, timeout: timeout}, wsFraming)
 		conn.out.Store(c.out)
@@ -122,12 +128,17 @@ func (h *handler) attachGuard() {
 func (c *guardCodec) readBatch() (msgs []*jsonrpcMessage, batch bool, err error) {
 	msgs, batch, err = c.readGuarded()
 	if _, invalid := err.(*json.SyntaxError); err != nil && !invalid && c.keepalive != nil {
-		c.out.fail(errOutboxClosed)
+		if frame, refused := c.conn.refusal(&c.g.bodyBooks); refused {
+			c.out.sayGoodbye(frame, refusalTime)
+		} else {
+			c.out.fail(errOutboxClosed)
+		}
 	}
 	return msgs, batch, err
 }
 
 func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
+	releaseMessage(ctx, isError)
 	if c.out == nil {
 		return c.ServerCodec.writeJSON(ctx, msg, isError)
 	}
@@ -135,6 +146,7 @@ func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError
 }
 
 func (c *guardCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
+	releaseMessage(ctx, isError)
 	if c.out == nil {
 		return c.ServerCodec.writeJSONBatch(ctx, msgs, isError)
 	}
@@ -155,6 +167,7 @@ func (c *guardCodec) close() {
 		<-c.out.done
 	}
 	c.ServerCodec.close()
+	c.bodies.close()
 }
 
 // dropped tears a subscription down whose client does not keep up: out of the

@@ -37,6 +37,9 @@ func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer body.Close()
+		if body.oversized {
+			g.admission.countOversizedBatch()
+		}
 		r.Body, r.ContentLength = body, body.size()
 		if body.size() == 0 {
 			r.ContentLength = -1 // 0 would make a health check of a GET

@@ -27,11 +27,15 @@ func (c *guardCodec) attachReader(h *handler) {
 		inner:   c.ServerCodec.readBatch,
 		limit:   h.batchRequestLimit,
 		prepare: c.prepare,
+		charge:  c.chargeMessage,
 		gone:    c.clientGone,
 		closed:  c.closed(),
 	}
 	if ws, ok := c.ServerCodec.(*websocketCodec); ok {
 		c.reader.conn = ws.conn.UnderlyingConn()
+		if h.batchRequestLimit > 0 {
+			ws.cutBatches(h.batchRequestLimit)
+		}
 	}
 }
 
@@ -44,6 +48,7 @@ func (c *guardCodec) readGuarded() ([]*jsonrpcMessage, bool, error) {
 	if err != nil {
 		c.clientGone()
 	} else {
+		c.conn.taken().close() // of a dry run
 		c.prepare(msgs, batch)
 	}
 	return msgs, batch, err
@@ -90,7 +95,8 @@ type streamReader struct {
 	inner   func() ([]*jsonrpcMessage, bool, error)
 	limit   int // elements of a batch, 0: any
 	prepare func(msgs []*jsonrpcMessage, batch bool)
-	gone    func() bool // called when reading fails; reports whether the client has left
+	charge  func(calls bool) // takes over what the message read last is charged
+	gone    func() bool      // called when reading fails; reports whether the client has left
 	closed  <-chan any
 	conn    net.Conn // nil: hang-ups show in reads only
 	ahead   bool     // the goroutine reads
@@ -131,6 +137,7 @@ func (r *streamReader) next() (streamMessage, error) {
 	}
 	r.prepare(msgs, batch)
 	m := streamMessage{msgs: msgs, batch: batch, calls: r.startsCall(msgs, batch)}
+	r.charge(m.calls)
 	for _, msg := range msgs {
 		m.size += messageOverhead + int64(len(msg.ID)+len(msg.Method)+len(msg.Params)+len(msg.Result)+len(msg.Error))
 	}

@@ -3,7 +3,6 @@
 package rpc
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -53,20 +52,28 @@ func (b *bodyBooks) count(err error) (status int) {
 
 // refusalJSON returns the reply to a request that was refused before it was read.
 func refusalJSON(err error, status int) []byte {
-	je := &jsonError{Code: errcodeBudget, Message: err.Error()}
 	var full *budgetError
 	switch {
 	case errors.As(err, &full):
-		je.Code, je.Data = full.ErrorCode(), full.ErrorData()
+		err = full
 	case status == http.StatusRequestTimeout:
-		je.Code = errcodeBodyTimeout
+		err = &bodyError{errcodeBodyTimeout, err.Error()}
 	case status == http.StatusRequestEntityTooLarge:
-		je.Code = -32600
-		je.Message = strings.TrimPrefix(je.Message, errBodyTooLarge.Error()+": ")
+		err = &bodyError{-32600, strings.TrimPrefix(err.Error(), errBodyTooLarge.Error()+": ")}
+	default:
+		err = &bodyError{errcodeBudget, err.Error()}
 	}
-	enc, _ := json.Marshal(je)
-	return appendMessage(nil, &jsonrpcMessage{Version: vsn, ID: null, Error: enc})
+	return appendMessage(nil, errorMessage(err))
 }
+
+// bodyError is a refusal as its client sees it.
+type bodyError struct {
+	code    int
+	message string
+}
+
+func (e *bodyError) Error() string  { return e.message }
+func (e *bodyError) ErrorCode() int { return e.code }
 
 // refuseBody answers a request whose body is not read, or not to its end, at once,
 // and then drops what the client is still sending. begun says whether any of the

@@ -81,7 +81,11 @@ func (w *replyWriter) begin() (status int) {
 		return 0
 	}
 	w.begun = true
-	w.scope.releaseBody()
+	// A call that has run out of time is answered while its method still works on
+	// the request. This header is how such an answer is told to compression.
+	if w.Header().Get("Transfer-Encoding") != "identity" {
+		w.scope.releaseBody()
+	}
 	w.scope.mu.Lock()
 	defer w.scope.mu.Unlock()
 	return w.scope.status

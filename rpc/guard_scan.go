@@ -109,6 +109,9 @@ func (s *batchScanner) feed(p []byte) (keep int) {
 // tooMany reports whether the batch was cut.
 func (s *batchScanner) tooMany() bool { return s.state == scanCut }
 
+// over reports whether the batch has more elements than allowed, cut or not.
+func (s *batchScanner) over() bool { return s.limit > 0 && s.commas >= s.limit }
+
 // cutBatch returns a message of which no more than limit+1 elements are left if
 // it is a batch. The result then is a copy, so that the message can be freed.
 func cutBatch(msg []byte, limit int) []byte {

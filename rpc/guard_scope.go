@@ -17,9 +17,10 @@ import (
 type messageScope struct {
 	g       *Guard
 	key     clientKey
-	request *requestScope   // nil on streams
-	conn    *guardCodec     // nil over HTTP
-	ctx     context.Context // ends when the client has gone, not when the message's time is up
+	request *requestScope          // nil on streams
+	conn    *guardCodec            // nil over HTTP
+	ctx     context.Context        // ends when the client has gone, not when the message's time is up
+	body    atomic.Pointer[charge] // for the message's bytes on streams
 
 	// bound is when waiting for permits ends, for all calls of the message
 	// together; 0 until the first of them arrives.
@@ -27,6 +28,9 @@ type messageScope struct {
 }
 
 type messageScopeKey struct{}
+
+// releaseBody gives the message's bytes back. It may be called more than once.
+func (m *messageScope) releaseBody() { m.body.Swap(nil).close() }
 
 // messageScope returns the scope of a message that arrived for h, nil if nothing
 // guards it: a client's handler has no guarded connection and no guarded request.

@@ -47,7 +47,7 @@ func (s *socketOut) send(b *frameBatch) error {
 			m, err = s.conn.Write(piece[0])
 			n = int64(m)
 		} else {
-			n, err = piece.WriteTo(s.conn)
+			n, err = piece.WriteTo(vectored(s.conn))
 		}
 		if s.progress != nil && n > 0 {
 			s.progress(n)
@@ -90,6 +90,21 @@ func (s *socketOut) abort() {
 	s.last = time.Unix(1, 0)
 	s.conn.SetWriteDeadline(s.last)
 	s.conn.Close()
+}
+
+// vectored returns the TCP connection below w, if there is one: only that writes
+// several buffers in one system call.
+func vectored(w io.Writer) io.Writer {
+	for conn := w; ; {
+		switch c := conn.(type) {
+		case *net.TCPConn:
+			return c
+		case interface{ NetConn() net.Conn }:
+			conn = c.NetConn()
+		default:
+			return w
+		}
+	}
 }
 
 // cutBuffers splits off the first n bytes, or all if there are fewer.

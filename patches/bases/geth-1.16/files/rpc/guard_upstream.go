@@ -35,6 +35,25 @@ func (s *Server) readLimit() int64 {
 	return wsDefaultReadLimit
 }
 
+func (s *Server) setReadLimit(n int64) {
+	if f := reflect.ValueOf(s).Elem().FieldByName("wsReadLimit"); f.IsValid() {
+		*(*int64)(f.Addr().UnsafePointer()) = n
+	}
+}
+
+// cutBatches has the codec drop the elements of a batch beyond limit+1 before they
+// are built. Up to v1.17.5 every message is decoded into its raw form first.
+func (c *jsonCodec) cutBatches(limit int) {
+	decode := c.decode
+	c.decode = func(v interface{}) error {
+		err := decode(v)
+		if raw, ok := v.(*json.RawMessage); ok {
+			*raw = cutBatch(*raw, limit)
+		}
+		return err
+	}
+}
+
 // appendMessage appends the encoding of a message. Releases up to v1.17.3 have
 // no function for it: they encode at the moment of writing.
 func appendMessage(buf []byte, msg *jsonrpcMessage) []byte {
