@@ -101,11 +101,11 @@ func (g *Governor) joined() {
 // governorClassMetrics are the books of one class over all governors of the process. They
 // follow an event by a moment, since no metric is touched under a governor's lock.
 type governorClassMetrics struct {
-	admitted  *metrics.Counter
-	waited    *metrics.Counter
-	refused   *metrics.Counter
-	cancelled *metrics.Counter
-	waiting   *metrics.Gauge
+	admitted  metricCounter
+	waited    metricCounter
+	refused   metricCounter
+	cancelled metricCounter
+	waiting   metricGauge
 }
 
 func newGovernorClassMetrics(class GovernorClass) governorClassMetrics {
