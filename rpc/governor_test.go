@@ -380,7 +380,7 @@ func TestGovernorCloseEndsWaiting(t *testing.T) {
 	require.Zero(t, clock.ActiveTimers())
 	checkGovernorBooks(t, g)
 	for class := range governorMetrics {
-		require.Zero(t, governorMetrics[class].waiting.Snapshot().Value())
+		require.Zero(t, metrics.GetOrRegisterGauge("rpc/governor/"+GovernorClass(class).String()+"/waiting", nil).Snapshot().Value())
 	}
 }
 
