@@ -80,7 +80,7 @@ func planSet(s *set, read reader, reverse bool) (*plan, error) {
 				p.before[f.Path] = string(data)
 				p.after[f.Path] = string(data)
 			}
-			text, misses := f.Apply(p.after[f.Path], reverse)
+			text, misses := f.Choose(p.after[f.Path], reverse).Apply(p.after[f.Path], reverse)
 			for _, m := range misses {
 				bad.misses = append(bad.misses, patchMiss{patch.Name, m})
 			}
@@ -131,6 +131,9 @@ func (r *repo) choose(read reader, only string, reverse bool) (*plan, error) {
 		if failed != "" {
 			tried = append(tried, &misfit{base: name, probe: failed})
 			continue
+		}
+		if err := s.leaveOut(desc.optional, read, reverse); err != nil {
+			return nil, err
 		}
 		p, err := planSet(s, read, reverse)
 		var bad *misfit

@@ -47,6 +47,7 @@ func newHistory(path, text string, patches []*diff.Patch) (*history, error) {
 			continue
 		}
 		state := h.state(j)
+		f = f.Choose(diff.Join(texts(state)), false)
 		places, misses := f.Place(texts(state))
 		if len(misses) > 0 {
 			return nil, misses[0]
@@ -348,7 +349,7 @@ func remake(patches []*diff.Patch, read reader) error {
 				}
 				text[f.Path] = string(data)
 			}
-			next, misses := f.Apply(text[f.Path], false)
+			next, misses := f.Choose(text[f.Path], false).Apply(text[f.Path], false)
 			if len(misses) > 0 {
 				return misses[0]
 			}
@@ -387,6 +388,11 @@ func (l *laid) writePatches(base string, old, work []*diff.Patch, want map[strin
 		if len(dirs) > 1 && i < len(old) {
 			below, err := loadPatch(dirs[1:], q.Name)
 			if err == nil {
+				for _, f := range old[i].Files {
+					if slices.ContainsFunc(f.Hunks, func(h *diff.Hunk) bool { return len(h.Alt) > 1 }) {
+						return fmt.Errorf("nothing was written: %s.patch of base %s holds alternatives for %s; edit it by hand", q.Name, base, f.Path)
+					}
+				}
 				head := fmt.Sprintf("What of patches/%s.patch is different on %s.\n", q.Name, base)
 				if data, err := os.ReadFile(filepath.Join(dirs[0], q.Name+".patch")); err == nil {
 					if v, err := diff.ParseVariant(q.Name, data); err == nil {

@@ -214,6 +214,9 @@ func (r *repo) baseDirs(base string) ([]string, error) {
 //	has PATH TEXT    a tree belongs to this base only if the file holds the text
 //	lacks PATH TEXT  ... only if it does not; a missing file lacks everything
 //	omit PATH        an own file that this base goes without
+//	optional PATH OWN DECL
+//	                 where the file has no such declaration, its hunks and the
+//	                 own file OWN are left out
 //
 // The hooks decide whether a base fits: it has to apply strictly. The probes are
 // for what hooks do not see, such as a type that an own file depends on.
@@ -221,7 +224,11 @@ type description struct {
 	like   string
 	probes []probe
 	omit   []string
+
+	optional []optional
 }
+
+type optional struct{ path, own, decl string }
 
 type probe struct {
 	has        bool
@@ -254,11 +261,48 @@ func (r *repo) describe(base string) (*description, error) {
 			d.probes = append(d.probes, probe{word == "has", p, strings.TrimSpace(text)})
 		case word == "omit" && rest != "":
 			d.omit = append(d.omit, rest)
+		case word == "optional" && strings.Contains(text, " "):
+			own, decl, _ := strings.Cut(text, " ")
+			d.optional = append(d.optional, optional{p, own, strings.TrimSpace(decl)})
 		default:
 			return nil, fmt.Errorf("%s, line %d: %q is not understood", name, i+1, line)
 		}
 	}
+	if base != mainBase && d.like != mainBase {
+		below, err := r.describe(d.like)
+		if err != nil {
+			return nil, err
+		}
+		d.optional = append(d.optional, below.optional...)
+	}
 	return d, nil
+}
+
+// leaveOut takes the optional parts out of a set that a tree has no use for. In a
+// tree that carries the patches already (reverse) the own file tells.
+func (s *set) leaveOut(list []optional, read reader, reverse bool) error {
+	for _, o := range list {
+		name := o.path
+		if reverse {
+			name = o.own
+		}
+		data, err := read(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		there := err == nil
+		if !reverse {
+			there = slices.Contains(diff.Decls(o.path, diff.Split(string(data))), o.decl)
+		}
+		if there {
+			continue
+		}
+		for i, p := range s.Patches {
+			s.Patches[i] = p.Without(o.path, o.decl)
+		}
+		s.Own = slices.DeleteFunc(s.Own, func(f ownFile) bool { return f.Path == o.own })
+	}
+	return nil
 }
 
 // failedProbe returns the first probe of a base that a tree does not meet, ""

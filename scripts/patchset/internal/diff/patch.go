@@ -24,6 +24,7 @@ type Hunk struct {
 	OldStart, NewStart int
 	Decl               string
 	Lines              []Line
+	Alt                []*Hunk // the same change in other surroundings, tried in this order
 }
 
 // Old returns the lines that the hunk expects to find.

@@ -4,14 +4,16 @@ package diff
 
 import "slices"
 
-// Merge lays a variant over a patch. A hunk of the variant takes the place of
-// the hunk in the same file that makes the same change (only the lines around
-// it differ), else of the only one that changes the same declaration; else it
-// is one more. All other hunks stay.
+// Merge lays a variant over a patch. A hunk of the variant stands in front of
+// the hunk in the same file that makes the same change (only the lines around it
+// differ), else of the only one that changes the same declaration; else it is
+// one more. What it stands in front of stays as an alternative, and several hunks
+// of a variant may make the same change: of alternatives the first that has
+// exactly one place is taken.
 //
 // So a base holds only the hunks that differ, and a hook that changes in the
-// main patch cannot be forgotten in a variant: the variant's hunk then replaces
-// nothing, the main one finds no place on that base, and applying says so.
+// main patch cannot be forgotten in a variant: the variant's hunk then stands in
+// front of nothing, one of the two finds no place, and applying says so.
 func (p *Patch) Merge(variant *Patch) *Patch {
 	out := &Patch{Name: p.Name, Head: p.Head}
 	for _, f := range p.Files {
@@ -24,22 +26,99 @@ func (p *Patch) Merge(variant *Patch) *Patch {
 			continue
 		}
 		f.Text = ""
-		fixed := make(map[*Hunk]bool) // those that the variant has put here
+		below := slices.Clone(f.Hunks) // as they were before the variant
 		for _, h := range vf.Hunks {
-			at := slices.IndexFunc(f.Hunks, func(o *Hunk) bool { return !fixed[o] && sameChange(o, h) })
+			at := only(below, func(o *Hunk) bool { return sameChange(o, h) && o.Decl == h.Decl })
 			if at < 0 {
-				same := func(o *Hunk) bool { return !fixed[o] && o.Decl != "" && o.Decl == h.Decl }
-				if at = slices.IndexFunc(f.Hunks, same); at >= 0 && slices.ContainsFunc(f.Hunks[at+1:], same) {
-					at = -1
-				}
+				at = only(below, func(o *Hunk) bool { return sameChange(o, h) })
 			}
 			if at < 0 {
-				f.Hunks = append(f.Hunks, h)
-			} else {
-				f.Hunks[at] = h
+				at = only(below, func(o *Hunk) bool { return o.Decl != "" && o.Decl == h.Decl })
 			}
-			fixed[h] = true
+			c := *h
+			switch {
+			case at < 0:
+				f.Hunks = append(f.Hunks, &c)
+			case f.Hunks[at] == below[at]:
+				c.Alt = []*Hunk{below[at]}
+				f.Hunks[at] = &c
+			default: // a second one for the same place
+				first := *f.Hunks[at]
+				first.Alt = slices.Insert(slices.Clone(first.Alt), len(first.Alt)-1, &c)
+				f.Hunks[at] = &first
+			}
 		}
+	}
+	return out
+}
+
+// only returns the index of the one hunk that is wanted, -1 if there is none or
+// more than one.
+func only(hunks []*Hunk, wanted func(*Hunk) bool) int {
+	at := slices.IndexFunc(hunks, wanted)
+	if at >= 0 && slices.ContainsFunc(hunks[at+1:], wanted) {
+		return -1
+	}
+	return at
+}
+
+// choices lists a hunk and all its alternatives in the order in which they are
+// tried.
+func (h *Hunk) choices() []*Hunk {
+	out := []*Hunk{h}
+	for _, a := range h.Alt {
+		out = append(out, a.choices()...)
+	}
+	return out
+}
+
+// Choose settles alternatives for a text: the first that has exactly one place
+// (or, in reverse, whose new lines stand there) is taken. A hunk none of whose
+// alternatives fits stays as it is, to be reported.
+func (f *File) Choose(text string, reverse bool) *File {
+	if !slices.ContainsFunc(f.Hunks, func(h *Hunk) bool { return len(h.Alt) > 0 }) {
+		return f
+	}
+	var (
+		lines = Split(text)
+		decls = Decls(f.Path, lines)
+		out   = &File{Path: f.Path}
+	)
+	for _, h := range f.Hunks {
+		chosen := h
+		for _, c := range h.choices() {
+			fits := false
+			if reverse {
+				fits = len(matches(c, c.New(), lines)) > 0
+			} else {
+				_, inside := f.candidates(c, lines, decls)
+				fits = len(inside) == 1
+			}
+			if fits {
+				chosen = c
+				break
+			}
+		}
+		out.Hunks = append(out.Hunks, chosen)
+	}
+	return out
+}
+
+// Without returns the patch without the hunks that change a declaration of a
+// file.
+func (p *Patch) Without(path, decl string) *Patch {
+	out := &Patch{Name: p.Name, Head: p.Head}
+	for _, f := range p.Files {
+		if f.Path == path {
+			rest := slices.DeleteFunc(slices.Clone(f.Hunks), func(h *Hunk) bool { return h.Decl == decl })
+			if len(rest) == 0 {
+				continue
+			}
+			if len(rest) != len(f.Hunks) {
+				f = &File{Path: f.Path, Hunks: rest}
+			}
+		}
+		out.Files = append(out.Files, f)
 	}
 	return out
 }
