@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package filters
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/event"
+	"github.com/ethereum/go-ethereum/params"
+	"github.com/ethereum/go-ethereum/rpc"
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+)
+
+// feedBackend is as much of a node as subscriptions need.
+type feedBackend struct {
+	Backend
+	txs    event.Feed
+	logs   event.Feed
+	rmLogs event.Feed
+	chain  event.Feed
+	head   *types.Header
+}
+
+func (b *feedBackend) ChainConfig() *params.ChainConfig { return params.TestChainConfig }
+func (b *feedBackend) CurrentHeader() *types.Header     { return b.head }
+func (b *feedBackend) HistoryPruningCutoff() uint64     { return 0 }
+
+func (b *feedBackend) SubscribeNewTxsEvent(ch chan<- core.NewTxsEvent) event.Subscription {
+	return b.txs.Subscribe(ch)
+}
+func (b *feedBackend) SubscribeLogsEvent(ch chan<- []*types.Log) event.Subscription {
+	return b.logs.Subscribe(ch)
+}
+func (b *feedBackend) SubscribeRemovedLogsEvent(ch chan<- core.RemovedLogsEvent) event.Subscription {
+	return b.rmLogs.Subscribe(ch)
+}
+func (b *feedBackend) SubscribeChainEvent(ch chan<- core.ChainEvent) event.Subscription {
+	return b.chain.Subscribe(ch)
+}
+
+type filterServer struct {
+	t       *testing.T
+	backend *feedBackend
+	api     *FilterAPI
+	url     string
+}
+
+func testHeader(n uint64) *types.Header {
+	return &types.Header{Number: new(big.Int).SetUint64(n), Difficulty: new(big.Int), BaseFee: big.NewInt(1000), GasLimit: 30_000_000}
+}
+
+func newFilterServer(t *testing.T, cfg rpc.GuardConfig) *filterServer {
+	cfg.Client.Local = true
+	guard, err := rpc.NewGuard(cfg, rpc.GuardEnv{Procs: 2, HTTPBodyLimit: 5 << 20})
+	require.NoError(t, err)
+	s := &filterServer{t: t, backend: &feedBackend{head: testHeader(1)}}
+	s.api = NewFilterAPI(NewFilterSystem(s.backend, Config{}))
+	srv := rpc.NewServer()
+	srv.SetGuard(guard)
+	require.NoError(t, srv.RegisterName("eth", s.api))
+	hs := httptest.NewServer(srv.WebsocketHandler([]string{"*"}))
+	s.url = "ws:" + strings.TrimPrefix(hs.URL, "http:")
+	t.Cleanup(func() {
+		srv.Stop()
+		hs.Close()
+	})
+	return s
+}
+
+type wireClient struct {
+	t *testing.T
+	*websocket.Conn
+	id   int
+	kept []wireMessage // notifications that came while a reply was awaited
+}
+
+type wireMessage struct {
+	raw    string
+	ID     int             `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Code    int
+		Message string
+		Data    any
+	} `json:"error"`
+	Params struct {
+		Subscription string          `json:"subscription"`
+		Result       json.RawMessage `json:"result"`
+	} `json:"params"`
+}
+
+func (s *filterServer) dial(rcvbuf int) *wireClient {
+	s.t.Helper()
+	dialer := websocket.Dialer{NetDial: func(network, addr string) (net.Conn, error) {
+		conn, err := net.Dial(network, addr)
+		if err == nil && rcvbuf > 0 {
+			conn.(*net.TCPConn).SetReadBuffer(rcvbuf)
+		}
+		return conn, err
+	}}
+	conn, _, err := dialer.Dial(s.url, nil)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { conn.Close() })
+	return &wireClient{t: s.t, Conn: conn}
+}
+
+func (c *wireClient) read() wireMessage {
+	c.t.Helper()
+	if len(c.kept) > 0 {
+		msg := c.kept[0]
+		c.kept = c.kept[1:]
+		return msg
+	}
+	return c.readWire()
+}
+
+func (c *wireClient) readWire() (msg wireMessage) {
+	c.t.Helper()
+	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_, data, err := c.ReadMessage()
+	require.NoError(c.t, err)
+	require.NoError(c.t, json.Unmarshal(data, &msg))
+	msg.raw = string(data)
+	return msg
+}
+
+func (c *wireClient) call(method string, params ...any) wireMessage {
+	c.t.Helper()
+	c.id++
+	if params == nil {
+		params = []any{}
+	}
+	require.NoError(c.t, c.WriteJSON(map[string]any{"jsonrpc": "2.0", "id": c.id, "method": method, "params": params}))
+	for {
+		msg := c.readWire()
+		if msg.ID == c.id {
+			return msg
+		}
+		c.kept = append(c.kept, msg)
+	}
+}
+
+func (c *wireClient) make(method string, params ...any) (id string) {
+	c.t.Helper()
+	reply := c.call(method, params...)
+	require.Nil(c.t, reply.Error)
+	require.NoError(c.t, json.Unmarshal(reply.Result, &id))
+	return id
+}
+
+func testTxs(n, size int) []*types.Transaction {
+	txs := make([]*types.Transaction, n)
+	for i := range txs {
+		txs[i] = types.NewTx(&types.DynamicFeeTx{
+			ChainID: big.NewInt(1), Nonce: uint64(i), GasFeeCap: big.NewInt(3000), GasTipCap: big.NewInt(1), Gas: 21000, To: &common.Address{1}, Value: new(big.Int), Data: make([]byte, size),
+		})
+	}
+	return txs
+}
+
+// script is a stretch of a chain's life, with a reorg in the middle.
+func (s *filterServer) script() {
+	added := testLogs(2, 5)
+	s.backend.chain.Send(core.ChainEvent{Header: testHeader(2)})
+	s.backend.logs.Send(added)
+	s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(3, 10)})
+	s.settle()
+	removed := make([]*types.Log, len(added))
+	for i, log := range added {
+		gone := *log
+		gone.Removed = true
+		removed[i] = &gone
+	}
+	s.backend.rmLogs.Send(core.RemovedLogsEvent{Logs: removed})
+	s.settle()
+	s.backend.head = testHeader(2)
+	s.backend.logs.Send(testLogs(2, 3))
+	s.backend.chain.Send(core.ChainEvent{Header: testHeader(2)})
+	s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(2, 5000)})
+	s.settle()
+	s.backend.chain.Send(core.ChainEvent{Header: testHeader(3)})
+}
+
+// settle returns when the event loop has taken what was sent: its feeds are
+// separate, and upstream keeps no order between them.
+func (s *filterServer) settle() {
+	es := s.api.events
+	s.eventually("event loop", func() bool {
+		return len(es.txsCh)+len(es.logsCh)+len(es.rmLogsCh)+len(es.chainCh) == 0
+	})
+	es.SubscribeNewHeads(make(chan *types.Header, 100)).Unsubscribe()
+}
+
+func (s *filterServer) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			s.t.Fatal("time-out: " + what)
+		}
+	}
+}
+
+// TestGuardDeliversWhatUpstreamDelivers: the same events, the same bytes, in the
+// same order, for every kind of subscription; removed logs included.
+func TestGuardDeliversWhatUpstreamDelivers(t *testing.T) {
+	kinds := map[string][]any{
+		"heads":         {"newHeads"},
+		"logs":          {"logs", map[string]any{}},
+		"logs of one":   {"logs", map[string]any{"address": common.Address{1}}},
+		"hashes":        {"newPendingTransactions"},
+		"hashes, false": {"newPendingTransactions", false},
+		"transactions":  {"newPendingTransactions", true},
+		"receipts":      {"transactionReceipts", map[string]any{}},
+	}
+	counts := map[string]int{"heads": 3, "logs": 13, "logs of one": 3, "hashes": 5, "hashes, false": 5, "transactions": 5}
+	got := make([]map[string][]string, 2)
+	for i, cfg := range []rpc.GuardConfig{{}, rpc.DefaultGuardConfig} {
+		got[i] = make(map[string][]string)
+		s := newFilterServer(t, cfg)
+		clients := make(map[string]*wireClient)
+		ids := make(map[string]string)
+		for kind, params := range kinds {
+			clients[kind] = s.dial(0)
+			ids[kind] = clients[kind].make("eth_subscribe", params...)
+		}
+		s.script()
+		for kind, n := range counts {
+			for range n {
+				msg := clients[kind].read()
+				require.Equal(t, ids[kind], msg.Params.Subscription)
+				got[i][kind] = append(got[i][kind], strings.ReplaceAll(msg.raw, ids[kind], "ID"))
+			}
+		}
+		for kind, c := range clients {
+			c.call("eth_unsubscribe", ids[kind])
+			require.Empty(t, c.kept, kind)
+		}
+	}
+	require.Equal(t, got[0], got[1])
+}
+
+// TestGuardSlowSubscriberDoesNotHoldUpTheFeed: the feed that block import sends on
+// takes events at once while a subscriber reads nothing, and a healthy one next to
+// it gets every head. It fails on stock within seconds.
+func TestGuardSlowSubscriberDoesNotHoldUpTheFeed(t *testing.T) {
+	s := newFilterServer(t, rpc.DefaultGuardConfig)
+	longest, ok := s.runSlowSubscriber()
+	require.True(t, ok)
+	require.Less(t, longest, 500*time.Millisecond)
+}
+
+func TestGuardSlowSubscriberHoldsUpStocksFeed(t *testing.T) {
+	s := newFilterServer(t, rpc.GuardConfig{})
+	_, ok := s.runSlowSubscriber()
+	require.False(t, ok)
+}
+
+func (s *filterServer) runSlowSubscriber() (longest time.Duration, ok bool) {
+	slow, polite := s.dial(4096), s.dial(0)
+	slow.make("eth_subscribe", "newPendingTransactions", true)
+	polite.make("eth_subscribe", "newHeads")
+	heads := make(chan uint64, 1000)
+	go func() {
+		for {
+			_, data, err := polite.ReadMessage()
+			if err != nil {
+				close(heads)
+				return
+			}
+			var msg struct {
+				Params struct{ Result struct{ Number string } }
+			}
+			json.Unmarshal(data, &msg)
+			n, _ := new(big.Int).SetString(msg.Params.Result.Number, 0)
+			heads <- n.Uint64()
+		}
+	}()
+	txs := testTxs(1, 60_000)
+	for i := range uint64(200) {
+		sent := make(chan time.Duration, 1)
+		go func() {
+			start := time.Now()
+			s.backend.txs.Send(core.NewTxsEvent{Txs: txs})
+			s.backend.chain.Send(core.ChainEvent{Header: testHeader(i)})
+			sent <- time.Since(start)
+		}()
+		select {
+		case d := <-sent:
+			longest = max(longest, d)
+		case <-time.After(2 * time.Second):
+			slow.Close()
+			return longest, false
+		}
+		select {
+		case n := <-heads:
+			require.Equal(s.t, i, n, "head lost")
+		case <-time.After(2 * time.Second):
+			slow.Close()
+			return longest, false
+		}
+	}
+	return longest, true
+}
+
+// TestGuardLargeBlockReachesHealthySubscribers: more logs, and more transactions in
+// one announcement, than a queue has places.
+func TestGuardLargeBlockReachesHealthySubscribers(t *testing.T) {
+	cfg := rpc.DefaultGuardConfig
+	cfg.Sub.Events, cfg.Sub.Bytes = 2, 1000
+	s := newFilterServer(t, cfg)
+	var clients []*wireClient
+	for range 5 {
+		c := s.dial(0)
+		c.make("eth_subscribe", "logs", map[string]any{})
+		c.make("eth_subscribe", "newPendingTransactions")
+		clients = append(clients, c)
+	}
+	const n = 5000
+	s.backend.logs.Send(testLogs(7, n))
+	s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(n, 0)})
+	for _, c := range clients {
+		seen := make(map[string]int)
+		for range 2 * n {
+			seen[c.read().Params.Subscription]++
+		}
+		for _, count := range seen {
+			require.Equal(t, n, count)
+		}
+	}
+}
+
+// TestGuardFilterOverflow: a polling filter that nobody polls is uninstalled when it
+// holds too much, and says so; one that is polled goes on.
+func TestGuardFilterOverflow(t *testing.T) {
+	cfg := rpc.DefaultGuardConfig
+	cfg.Filter.Bytes = 100_000
+	s := newFilterServer(t, cfg)
+	c := s.dial(0)
+	lazy := c.make("eth_newPendingTransactionFilter", true)
+	polled := c.make("eth_newPendingTransactionFilter", true)
+	logs := c.make("eth_newFilter", map[string]any{})
+	blocks := c.make("eth_newBlockFilter")
+	for i := range 30 {
+		s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(1, 8_000)})
+		s.backend.logs.Send(testLogs(uint64(i), 1))
+		s.backend.chain.Send(core.ChainEvent{Header: testHeader(uint64(i))})
+		var txs []any
+		s.eventually("transaction", func() bool {
+			reply := c.call("eth_getFilterChanges", polled)
+			require.Nil(t, reply.Error)
+			require.NoError(t, json.Unmarshal(reply.Result, &txs))
+			return len(txs) > 0
+		})
+		require.Len(t, txs, 1)
+		s.eventually("head", func() bool {
+			s.api.filtersMu.Lock()
+			defer s.api.filtersMu.Unlock()
+			return len(s.api.filters[rpc.ID(logs)].logs) == i+1 && len(s.api.filters[rpc.ID(blocks)].hashes) == i+1
+		})
+	}
+	reply := c.call("eth_getFilterChanges", lazy)
+	require.NotNil(t, reply.Error)
+	require.Equal(t, "filter not found", reply.Error.Message)
+	for _, id := range []string{logs, blocks} {
+		reply := c.call("eth_getFilterChanges", id)
+		require.Nil(t, reply.Error)
+		var changes []any
+		require.NoError(t, json.Unmarshal(reply.Result, &changes))
+		require.Len(t, changes, 30)
+	}
+	for _, id := range []string{polled, logs, blocks} {
+		require.Equal(t, "true", string(c.call("eth_uninstallFilter", id).Result))
+	}
+	(*pollingGuard)(s.api).Alive(nil)
+	require.Zero(t, s.api.guard.queued)
+	require.Empty(t, s.api.guard.polling)
+}
+
+// TestGuardFilterLimit refuses with -32005 what one client has too many of; a place
+// comes back with the filter.
+func TestGuardFilterLimit(t *testing.T) {
+	cfg := rpc.DefaultGuardConfig
+	cfg.Filter.MaxPerClient = 3
+	s := newFilterServer(t, cfg)
+	c := s.dial(0)
+	first := c.make("eth_newBlockFilter")
+	c.make("eth_newPendingTransactionFilter", true)
+	c.make("eth_newFilter", map[string]any{})
+	for _, method := range []string{"eth_newBlockFilter", "eth_newPendingTransactionFilter"} {
+		reply := c.call(method)
+		require.Equal(t, -32005, reply.Error.Code)
+		require.Equal(t, map[string]any{"limit": 3.0}, reply.Error.Data)
+	}
+	require.NotNil(t, s.dial(0).call("eth_newBlockFilter").Error, "another connection of the same client")
+	require.Equal(t, "true", string(c.call("eth_uninstallFilter", first).Result))
+	c.make("eth_newBlockFilter")
+	require.Len(t, s.api.filters, 3)
+}
+
+// TestGuardFiltersTogether: when all filters hold too much, the one not polled for
+// longest goes.
+func TestGuardFiltersTogether(t *testing.T) {
+	cfg := rpc.DefaultGuardConfig
+	cfg.Filter.Bytes, cfg.Filter.TotalBytes = 50_000, 100_000
+	s := newFilterServer(t, cfg)
+	c := s.dial(0)
+	var ids []string
+	for range 4 {
+		ids = append(ids, c.make("eth_newPendingTransactionFilter", true))
+	}
+	txs := testTxs(1, 10_000)
+	for _, events := range []int64{4, 8, 9} { // of the last four, the first filter's are gone
+		s.backend.txs.Send(core.NewTxsEvent{Txs: txs})
+		s.eventually("transaction", func() bool {
+			s.api.filtersMu.Lock()
+			defer s.api.filtersMu.Unlock()
+			return s.api.guard.queued == events*txsSize(txs)
+		})
+	}
+	var lost []int
+	for i, id := range ids {
+		if c.call("eth_getFilterChanges", id).Error != nil {
+			lost = append(lost, i)
+		}
+	}
+	require.Equal(t, []int{0}, lost, fmt.Sprint(s.api.guard.queued))
+}
+
+// TestGuardHeaviestFilter names the loser among clients.
+func TestGuardHeaviestFilter(t *testing.T) {
+	now := time.Now()
+	g := &guardFilters{polling: map[rpc.ID]*pollingFilter{
+		"a1": {client: "a", polled: now, queued: 50},
+		"a2": {client: "a", polled: now.Add(-time.Minute), queued: 40},
+		"a3": {client: "a", polled: now.Add(-time.Hour), queued: 0},
+		"b1": {client: "b", polled: now.Add(-time.Hour), queued: 10},
+		"c1": {client: "c", polled: now, queued: 60},
+	}}
+	require.EqualValues(t, "a2", g.heaviestLocked("b1"), "the greediest, its oldest that holds anything")
+	require.EqualValues(t, "a2", g.heaviestLocked("a1"))
+	require.EqualValues(t, "c1", g.heaviestLocked("c1"), "would have more than the loser keeps")
+}
