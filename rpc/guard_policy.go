@@ -9,6 +9,10 @@ import (
 	"github.com/ethereum/go-ethereum/common/mclock"
 )
 
+// refusalMessage is the message of every call refused at the gate, whatever the
+// reason: clients tell by it and the code that they may try again.
+const refusalMessage = "Request queue is full"
+
 // guardAdmission is what all servers of a node share to decide about calls.
 type guardAdmission struct {
 	gate    *gate
@@ -39,7 +43,7 @@ func newGuardAdmission(cfg *GuardConfig, clock mclock.Clock) (*guardAdmission, e
 	if err != nil {
 		return nil, fmt.Errorf("--rpc.admission.*-methods: %w", err)
 	}
-	refusal, err := json.Marshal(&jsonError{Code: c.Code, Message: "Request queue is full"})
+	refusal, err := json.Marshal(&jsonError{Code: c.Code, Message: refusalMessage})
 	if err != nil {
 		return nil, err
 	}
