@@ -44,6 +44,7 @@ func (n *Node) setupGuard() error {
 	n.httpAuth.guard, n.wsAuth.guard = auth, auth
 	n.inprocHandler.SetGuard(guard.InProc())
 	n.rpcAPIs = append(n.rpcAPIs, guard.APIs()...)
+	guard.PublishMetrics()
 	rpc.SampleClientLogs()
 	return nil
 }

@@ -91,7 +91,7 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 		if m.request != nil && !cp.isBatch {
 			m.request.setStatus(a.status)
 		}
-		return &jsonrpcMessage{Version: vsn, ID: msg.ID, Error: a.refusal}
+		return a.refusedReply(msg)
 	}
 	msg.guard = s
 	s.holders.Store(1)

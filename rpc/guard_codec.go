@@ -113,6 +113,9 @@ func (g *Guard) subLimits() subLimits {
 func (h *handler) attachGuard() {
 	c, ok := h.conn.(*guardCodec)
 	if !ok {
+		if requestScopeOf(h.rootCtx) != nil {
+			h.conn = refusalWriter{h.conn}
+		}
 		return
 	}
 	c.h = h
@@ -139,6 +142,7 @@ func (c *guardCodec) readBatch() (msgs []*jsonrpcMessage, batch bool, err error)
 
 func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
 	releaseMessage(ctx, isError)
+	fillRefusals(msg)
 	if c.out == nil {
 		return c.ServerCodec.writeJSON(ctx, msg, isError)
 	}
@@ -147,6 +151,7 @@ func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError
 
 func (c *guardCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
 	releaseMessage(ctx, isError)
+	fillRefusals(msgs...)
 	if c.out == nil {
 		return c.ServerCodec.writeJSONBatch(ctx, msgs, isError)
 	}

@@ -77,7 +77,9 @@ func (g *Guard) admitQuery(r *http.Request, scope *requestScope) (permit, refusa
 func (g *Guard) refuseQuery(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(g.admission.status)
-	w.Write(appendMessage(nil, &jsonrpcMessage{Version: vsn, ID: null, Error: g.admission.refusal}))
+	msg := g.admission.refusedReply(&jsonrpcMessage{ID: null})
+	fillRefusals(msg)
+	w.Write(appendMessage(nil, msg))
 }
 
 // queryWriter keeps the reply to a query back until the permit it was made under is

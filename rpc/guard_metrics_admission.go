@@ -37,20 +37,23 @@ var publishAdmission struct {
 	of   []*guardAdmission
 }
 
-// publish has the metrics of a kept up to date. The guards of one process are added
-// up. It does nothing unless metrics are on.
-func (a *guardAdmission) publish() {
-	if !metrics.Enabled() {
+// PublishMetrics has the metrics of admission kept up to date from now on, whenever
+// metrics are on. The guards of one process are added up.
+func (g *Guard) PublishMetrics() {
+	if g == nil {
 		return
 	}
 	p := &publishAdmission
 	p.mu.Lock()
-	p.of = append(p.of, a)
+	p.of = append(p.of, g.admission)
 	p.mu.Unlock()
 	p.once.Do(func() {
 		m := newAdmissionMetrics(metrics.DefaultRegistry)
 		go func() {
 			for range time.Tick(admissionMetricsInterval) {
+				if !metrics.Enabled() {
+					continue // they are turned on after the node is made
+				}
 				p.mu.Lock()
 				m.update(p.of)
 				p.mu.Unlock()

@@ -3,7 +3,6 @@
 package rpc
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
@@ -17,9 +16,9 @@ const refusalMessage = "Request queue is full"
 type guardAdmission struct {
 	gate    *gate
 	classes *classifier
-	refusal json.RawMessage // the error of every call refused, encoded once
-	status  int             // HTTP status of a call refused alone
-	trusted classBook       // calls of trusted clients, which pass no gate
+	refused *callScope // of every refused call
+	status  int        // HTTP status of a call refused alone
+	trusted classBook  // calls of trusted clients, which pass no gate
 }
 
 // newGuardAdmission builds what cfg, resolved and valid, describes.
@@ -43,13 +42,11 @@ func newGuardAdmission(cfg *GuardConfig, clock mclock.Clock) (*guardAdmission, e
 	if err != nil {
 		return nil, fmt.Errorf("--rpc.admission.*-methods: %w", err)
 	}
-	refusal, err := json.Marshal(&jsonError{Code: c.Code, Message: refusalMessage})
+	refused, err := newRefusedCall(c.Code)
 	if err != nil {
 		return nil, err
 	}
-	a := &guardAdmission{gate: g, classes: classes, refusal: refusal, status: c.Status}
-	a.publish()
-	return a, nil
+	return &guardAdmission{gate: g, classes: classes, refused: refused, status: c.Status}, nil
 }
 
 // countOversizedBatch notes a batch over the limit of elements. It is refused as a

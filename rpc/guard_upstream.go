@@ -28,3 +28,6 @@ func (c *jsonCodec) cutBatches(limit int) {
 		return cutBatch(frame, limit), err
 	}
 }
+
+// setRefusal makes msg a refusal.
+func (msg *jsonrpcMessage) setRefusal(e *refusalError) { msg.Error = e.encoded }

@@ -65,3 +65,6 @@ func appendMessage(buf []byte, msg *jsonrpcMessage) []byte {
 	}
 	return append(buf, enc...)
 }
+
+// setRefusal makes msg a refusal.
+func (msg *jsonrpcMessage) setRefusal(e *refusalError) { msg.Error = e.decoded }
