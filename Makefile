@@ -8,7 +8,7 @@ PATCHSET := go run ./scripts/patchset
 VERSION  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help fork geth upstream run test test-quick attack regress mutants refresh status clean
+.PHONY: help fork geth upstream run test test-quick attack regress mutants refresh status bench benchstat clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,12 @@ regress: ## judge stock releases and ours: VERSIONS="v1.16.9 v1.17.10" [ARGS=--q
 
 mutants: ## take hooks and limits out one at a time; fails if no test notices (ARGS="--only NAME", --no-suite)
 	go run ./scripts/mutants $(ARGS)
+
+bench: geth upstream ## measure stock and hardened geth side by side (BENCH="--run REGEX --rounds N --markdown ...")
+	go run ./tests/bench $(BENCH)
+
+benchstat: ## compare the components' benchmarks with those of a revision (BASE=rev)
+	@scripts/benchstat.sh $(BASE)
 
 clean: ## remove build/
 	rm -rf build
