@@ -5,6 +5,7 @@ package rpc
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
 )
@@ -89,7 +90,7 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	if core.keys, err = newClientKeys(cfg.Client.TrustedProxies, cfg.Client.Local, core.clock); err != nil {
 		return nil, fmt.Errorf("--rpc.client.trusted-proxies: %w", err)
 	}
-	if core.body, err = cfg.newBodyBudget(env); err != nil {
+	if core.body, err = cfg.newBodyBudget(env, core.clock); err != nil {
 		return nil, err
 	}
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
@@ -99,13 +100,18 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	return &Guard{guardCore: core}, nil
 }
 
+// bodyPause is how long a body may stop before others get its bytes, if those do
+// not fit.
+const bodyPause = 250 * time.Millisecond
+
 // newBodyBudget returns the budget of request bytes. A quarter of it is kept for
 // small bodies, but never so much that the largest one does not fit.
-func (c GuardConfig) newBodyBudget(env GuardEnv) (*byteBudget, error) {
+func (c GuardConfig) newBodyBudget(env GuardEnv, clock mclock.Clock) (*byteBudget, error) {
 	reserve := min(c.Body.Budget/4, c.Body.Budget-c.bodyFloor(env))
 	b, err := newByteBudget(c.Body.Budget, reserve, budgetStep)
 	if err == nil {
 		b.dry = c.DryRun
+		b.pause, b.clock = bodyPause, clock
 	}
 	return b, err
 }

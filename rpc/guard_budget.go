@@ -5,6 +5,9 @@ package rpc
 import (
 	"fmt"
 	"sync"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
 )
 
 const (
@@ -41,6 +44,13 @@ const (
 // turn. Bytes of a displaced charge count as free from that step on, although
 // their memory lasts until its goroutine has noticed.
 //
+// One transfer that fills the budget and then stops would lock everybody out for as
+// long as it may stall, and its client keeps nothing that could be compared. So a
+// budget with a pause gives the bytes of such a transfer to anybody who then holds
+// no more than it did: one that has not grown for that pause and four times as long
+// as it took for a step so far. One of 32 MiB that came in a second is expected to
+// go on within 258 ms, one of 1 MB at 50 KB/s within 5.5 s.
+//
 // With limit 64 MiB and a reserve of 16 MiB: one client fills 48 MiB with ten
 // bodies of 4.8 MiB, an eleventh of its own is refused. Another client's body
 // of 1 MiB cuts the first one's slowest short. 65 KB calls of everybody fit all
@@ -59,6 +69,11 @@ type byteBudget struct {
 	largeLimit int64
 	smallMax   int64
 	dry        bool // count what does not fit, let it in
+
+	// pause is how long a transfer may stop before it can be displaced by anybody;
+	// 0: for ever. It needs the clock.
+	pause time.Duration
+	clock mclock.Clock
 
 	mu      sync.Mutex
 	total   int64
@@ -154,6 +169,9 @@ type charge struct {
 	displaced  bool
 	over       bool // counted as refused in a dry run
 	closed     bool
+	grows      int64 // times it has grown
+	first      mclock.AbsTime
+	latest     mclock.AbsTime // when it grew
 	list       *chargeList
 	prev, next *charge
 }
@@ -282,7 +300,23 @@ func (b *byteBudget) grow(c *charge, n int64) ([]func(), *budgetError) {
 		return nil, refusal
 	}
 	b.setLocked(c, want)
+	if b.pause > 0 {
+		c.latest = b.clock.Now()
+		if c.grows == 0 {
+			c.first = c.latest
+		}
+		c.grows++
+	}
 	return victims, nil
+}
+
+// stoppedLocked reports whether a transfer has stopped, by the pace it had.
+func (b *byteBudget) stoppedLocked(c *charge) bool {
+	if b.pause == 0 || c.grows == 0 {
+		return false
+	}
+	pace := c.latest.Sub(c.first) / time.Duration(c.grows)
+	return b.clock.Now().Sub(c.latest) > b.pause+4*pace
 }
 
 // excessLocked returns by how much c holding want bytes would exceed the whole
@@ -326,7 +360,7 @@ func (b *byteBudget) makeRoomLocked(c *charge, want int64) ([]func(), bool) {
 	for whole > 0 || big > 0 {
 		victim := b.victimLocked(big > 0)
 		if victim == nil || victim.key == c.key || len(out) == maxEvictions ||
-			mine > b.heldLocked(victim.key)-victim.size {
+			(mine > b.heldLocked(victim.key)-victim.size && (mine > victim.size || !b.stoppedLocked(victim))) {
 			for i := len(out) - 1; i >= 0; i-- {
 				b.restoreLocked(out[i], sizes[i])
 			}

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/ethereum/go-ethereum/common/mclock"
 	"github.com/stretchr/testify/require"
 )
 
@@ -157,6 +159,43 @@ func TestByteBudgetDisplacesAllOrNothing(t *testing.T) {
 	for _, c := range greedy {
 		c.close()
 	}
+}
+
+// Attack 49: transfers that fill the budget and stop, one a client, so that nobody
+// keeps anything that a newcomer could be compared with.
+func TestByteBudgetStoppedTransferLosesToAnybody(t *testing.T) {
+	clock := new(mclock.Simulated)
+	b := mustBudget(t, 1000, 0, 5)
+	b.pause, b.clock = 250*time.Millisecond, clock
+	gone := 0
+	grow := func(key, steps int, pace time.Duration) *charge {
+		c := b.open(budgetKey(key), func() { gone++ })
+		for range steps {
+			clock.Run(pace)
+			require.NoError(t, c.grow(10))
+		}
+		return c
+	}
+	slow := grow(2, 49, 10*time.Millisecond)
+	fast := grow(1, 50, time.Millisecond)
+	polite := b.open(budgetKey(3), nil)
+	require.Error(t, b.open(budgetKey(3), nil).grow(20), "not stopped for long")
+	clock.Run(300 * time.Millisecond)
+	require.Error(t, b.open(budgetKey(4), nil).grow(501), "more than it held")
+	require.NoError(t, polite.grow(400))
+	require.Equal(t, 1, gone)
+	require.Zero(t, fast.held())
+	require.EqualValues(t, 490, slow.held())
+	for _, c := range []*charge{fast, slow, polite} {
+		c.close()
+	}
+	// At 1300 ms a step four of them are no stop.
+	fast = grow(5, 100, 1300*time.Millisecond)
+	clock.Run(5 * time.Second)
+	require.Error(t, b.open(budgetKey(6), nil).grow(10))
+	clock.Run(time.Second)
+	require.NoError(t, b.open(budgetKey(6), nil).grow(10))
+	require.Equal(t, 2, gone)
 }
 
 func TestByteBudgetClosedTwicePanics(t *testing.T) {
