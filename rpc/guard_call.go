@@ -78,7 +78,7 @@ func (h *handler) knows(msg *jsonrpcMessage) bool {
 		name, err := parseSubscriptionName(msg.Params)
 		return err == nil && h.reg.subscription(msg.namespace(), name) != nil
 	default:
-		return h.reg.callback(msg.Method) != nil
+		return h.callback(msg.Method) != nil
 	}
 }
 
@@ -88,7 +88,7 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 	s := &callScope{g: m.g, message: m, class: a.classes.classify(msg.Method, msg.Params)}
 	why := m.admit(cp, msg, s)
 	if why != admitted {
-		if m.request != nil && !cp.isBatch {
+		if m.request != nil && !cp.inBatch() {
 			m.request.setStatus(a.status)
 		}
 		return a.refusedReply(msg)

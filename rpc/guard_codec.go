@@ -3,7 +3,6 @@
 package rpc
 
 import (
-	"context"
 	"encoding/json"
 	"reflect"
 	"time"
@@ -138,27 +137,6 @@ func (c *guardCodec) readBatch() (msgs []*jsonrpcMessage, batch bool, err error)
 		}
 	}
 	return msgs, batch, err
-}
-
-func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
-	releaseMessage(ctx, isError)
-	fillRefusals(msg)
-	if c.out == nil {
-		return c.ServerCodec.writeJSON(ctx, msg, isError)
-	}
-	return c.out.writeReply(msg, nil)
-}
-
-func (c *guardCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
-	releaseMessage(ctx, isError)
-	fillRefusals(msgs...)
-	if c.out == nil {
-		return c.ServerCodec.writeJSONBatch(ctx, msgs, isError)
-	}
-	if msgs == nil {
-		msgs = []*jsonrpcMessage{}
-	}
-	return c.out.writeReply(nil, msgs)
 }
 
 // close closes the connection in good order, without waiting for a writer that is

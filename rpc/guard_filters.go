@@ -243,7 +243,7 @@ func (g *Guard) runFilterCall(kind filterCall, client clientKey, h *handler, cp 
 		return resp
 	}
 
-	callb := h.reg.callback(msg.Method)
+	callb := h.callback(msg.Method)
 	if callb == nil {
 		return h.handleCallUnguarded(cp, msg)
 	}

@@ -139,7 +139,7 @@ func (r *streamReader) next() (streamMessage, error) {
 	m := streamMessage{msgs: msgs, batch: batch, calls: r.startsCall(msgs, batch)}
 	r.charge(m.calls)
 	for _, msg := range msgs {
-		m.size += messageOverhead + int64(len(msg.ID)+len(msg.Method)+len(msg.Params)+len(msg.Result)+len(msg.Error))
+		m.size += messageOverhead + int64(len(msg.ID)+len(msg.Method)+len(msg.Params)+len(msg.Result)+msg.errorSize())
 	}
 	return m, nil
 }

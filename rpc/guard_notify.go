@@ -191,7 +191,7 @@ func (h *handler) handleSubscriptionResult(msg *jsonrpcMessage) {
 		ID    string          `json:"subscription"`
 		Error json.RawMessage `json:"error"`
 	}
-	if json.Unmarshal(msg.Params, &end) != nil || len(end.Error) == 0 || isJSONNull(end.Error) {
+	if json.Unmarshal(msg.Params, &end) != nil || len(end.Error) == 0 || string(end.Error) == "null" {
 		h.handleSubscriptionResultUnguarded(msg)
 		return
 	}

@@ -3,7 +3,6 @@
 package rpc
 
 import (
-	"context"
 	"encoding/json"
 )
 
@@ -43,14 +42,4 @@ func fillRefusals(msgs ...*jsonrpcMessage) {
 // refusalWriter completes refusals on their way into an HTTP reply.
 type refusalWriter struct {
 	jsonWriter
-}
-
-func (w refusalWriter) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
-	fillRefusals(msg)
-	return w.jsonWriter.writeJSON(ctx, msg, isError)
-}
-
-func (w refusalWriter) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
-	fillRefusals(msgs...)
-	return w.jsonWriter.writeJSONBatch(ctx, msgs, isError)
 }

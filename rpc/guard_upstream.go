@@ -2,6 +2,8 @@
 
 package rpc
 
+import "context"
+
 // What upstream's releases spell differently, in one place: a base for older
 // ones (patches/bases) has its own variant of this file, so that no other file
 // needs one.
@@ -16,18 +18,44 @@ func (s *Server) readLimit() int64 { return s.wsReadLimit }
 
 func (s *Server) setReadLimit(n int64) { s.wsReadLimit = n }
 
-// cutBatches has the codec drop the elements of a batch beyond limit+1 before they
-// are built. From v1.17.6 on a WebSocket codec reads a message as a whole.
-func (c *jsonCodec) cutBatches(limit int) {
-	read := c.readFrame
-	if read == nil {
-		return
-	}
-	c.readFrame = func() ([]byte, error) {
-		frame, err := read()
-		return cutBatch(frame, limit), err
-	}
-}
-
 // setRefusal makes msg a refusal.
 func (msg *jsonrpcMessage) setRefusal(e *refusalError) { msg.Error = e.encoded }
+
+// callback returns the method that a call names, nil if there is none.
+func (h *handler) callback(method string) *callback { return h.reg.callback(method) }
+
+// inBatch reports whether the call is part of a batch.
+func (cp *callProc) inBatch() bool { return cp.isBatch }
+
+// A codec writes messages, one or a batch. Up to v1.17.3 it writes any value.
+
+func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
+	releaseMessage(ctx, isError)
+	fillRefusals(msg)
+	if c.out == nil {
+		return c.ServerCodec.writeJSON(ctx, msg, isError)
+	}
+	return c.out.writeReply(msg, nil)
+}
+
+func (c *guardCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
+	releaseMessage(ctx, isError)
+	fillRefusals(msgs...)
+	if c.out == nil {
+		return c.ServerCodec.writeJSONBatch(ctx, msgs, isError)
+	}
+	if msgs == nil {
+		msgs = []*jsonrpcMessage{}
+	}
+	return c.out.writeReply(nil, msgs)
+}
+
+func (w refusalWriter) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
+	fillRefusals(msg)
+	return w.jsonWriter.writeJSON(ctx, msg, isError)
+}
+
+func (w refusalWriter) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
+	fillRefusals(msgs...)
+	return w.jsonWriter.writeJSONBatch(ctx, msgs, isError)
+}

@@ -3,8 +3,10 @@
 package rpc
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
+	"strings"
 )
 
 // What upstream's releases spell differently, in one place. This is the variant
@@ -41,19 +43,6 @@ func (s *Server) setReadLimit(n int64) {
 	}
 }
 
-// cutBatches has the codec drop the elements of a batch beyond limit+1 before they
-// are built. Up to v1.17.5 every message is decoded into its raw form first.
-func (c *jsonCodec) cutBatches(limit int) {
-	decode := c.decode
-	c.decode = func(v interface{}) error {
-		err := decode(v)
-		if raw, ok := v.(*json.RawMessage); ok {
-			*raw = cutBatch(*raw, limit)
-		}
-		return err
-	}
-}
-
 // appendMessage appends the encoding of a message. Releases up to v1.17.3 have
 // no function for it: they encode at the moment of writing.
 func appendMessage(buf []byte, msg *jsonrpcMessage) []byte {
@@ -68,3 +57,48 @@ func appendMessage(buf []byte, msg *jsonrpcMessage) []byte {
 
 // setRefusal makes msg a refusal.
 func (msg *jsonrpcMessage) setRefusal(e *refusalError) { msg.Error = e.decoded }
+
+// callback returns the method that a call names, nil if there is none. (The
+// registry's own function returns two things more in v1.17.0 to v1.17.3.)
+func (h *handler) callback(method string) *callback {
+	service, name, _ := strings.Cut(method, serviceMethodSeparator)
+	h.reg.mu.Lock()
+	defer h.reg.mu.Unlock()
+	return h.reg.services[service].callbacks[name]
+}
+
+// inBatch reports whether the call is part of a batch. These releases do not tell;
+// the writer below sets right what follows from it.
+func (cp *callProc) inBatch() bool { return false }
+
+// A codec writes any value: messages, batches and, from Notifier, notifications.
+
+func (c *guardCodec) writeJSON(ctx context.Context, v interface{}, isError bool) error {
+	releaseMessage(ctx, isError)
+	switch v := v.(type) {
+	case *jsonrpcMessage:
+		fillRefusals(v)
+		if c.out != nil {
+			return c.out.writeReply(v, nil)
+		}
+	case []*jsonrpcMessage:
+		fillRefusals(v...)
+		if c.out != nil {
+			return c.out.writeReply(nil, append([]*jsonrpcMessage{}, v...))
+		}
+	}
+	return c.ServerCodec.writeJSON(ctx, v, isError)
+}
+
+func (w refusalWriter) writeJSON(ctx context.Context, v interface{}, isError bool) error {
+	switch v := v.(type) {
+	case *jsonrpcMessage:
+		fillRefusals(v)
+	case []*jsonrpcMessage:
+		fillRefusals(v...)
+		if request := requestScopeOf(ctx); request != nil {
+			request.setStatus(0) // a refused entry of a batch is an ordinary entry
+		}
+	}
+	return w.jsonWriter.writeJSON(ctx, v, isError)
+}

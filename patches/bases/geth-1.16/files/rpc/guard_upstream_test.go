@@ -2,10 +2,7 @@
 
 package rpc
 
-import (
-	"encoding/json"
-	"io"
-)
+import "encoding/json"
 
 // What tests use of later releases.
 
@@ -19,6 +16,3 @@ func appendBatch(buf []byte, msgs []*jsonrpcMessage) []byte {
 	}
 	return append(buf, enc...)
 }
-
-// readAllBody is how these releases read a body: a buffer that grows.
-func readAllBody(r io.Reader, _ int) ([]byte, error) { return io.ReadAll(r) }
