@@ -61,8 +61,19 @@ func (l *laid) checkLinks(s *set, force bool) error {
 // gone. Links that are right are not touched. In a tree of an older language
 // own files are read-only copies instead.
 func (l *laid) link(s *set) (made, removed int, err error) {
+	// Copies, unlike links, do not tell by themselves that they are ours: the list
+	// of the last time does.
+	listName := filepath.Join(l.dir, ".git", "info", "exclude")
+	last, err := os.ReadFile(listName)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err
+	}
 	var exclude strings.Builder
-	exclude.WriteString("# own files, linked in by patchset\n")
+	if s.raised {
+		exclude.WriteString(copiedMark + "\n")
+	} else {
+		exclude.WriteString("# own files, linked in by patchset\n")
+	}
 	want := make(map[string]bool)
 	for _, f := range s.Own {
 		want[f.Path] = true
@@ -99,6 +110,17 @@ func (l *laid) link(s *set) (made, removed int, err error) {
 		}
 		made++
 	}
+	if list, ok := strings.CutPrefix(string(last), copiedMark+"\n"); ok {
+		for line := range strings.SplitSeq(list, "\n") {
+			path := strings.TrimPrefix(line, "/")
+			if path == "" || want[path] {
+				continue
+			}
+			if err := os.Remove(filepath.Join(l.dir, filepath.FromSlash(path))); err == nil {
+				removed++
+			}
+		}
+	}
 	for _, dir := range overlay {
 		err := filepath.WalkDir(filepath.Join(l.dir, dir), func(name string, e fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -118,8 +140,11 @@ func (l *laid) link(s *set) (made, removed int, err error) {
 			return made, removed, err
 		}
 	}
-	return made, removed, os.WriteFile(filepath.Join(l.dir, ".git", "info", "exclude"), []byte(exclude.String()), 0o644)
+	return made, removed, os.WriteFile(listName, []byte(exclude.String()), 0o644)
 }
+
+// copiedMark begins the list of own files in a tree that has copies of them.
+const copiedMark = "# own files, copied in by patchset"
 
 // ours tells whether a link leads into this repository, outside build/.
 func (l *laid) ours(name string) bool {
