@@ -101,6 +101,7 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 	outer := cp.ctx
 	cp.ctx = context.WithValue(outer, callScopeKey{}, s)
 	if s.class == classHeavy {
+		s.worker = make(chan struct{}, 1)
 		stoppable, stop := stopOnCancel(cp.ctx)
 		defer stop()
 		cp.ctx = stoppable

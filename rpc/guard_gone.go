@@ -50,14 +50,25 @@ func (c *stoppableContext) Err() error {
 	return c.err
 }
 
-// TracerContext returns the context in which to trace one transaction for a client
-// that may have asked for any time-out it liked: the guard's cap is a deadline that
-// no later one extends. The function that it returns frees the context. Without a
-// guard ctx is returned as it is.
-func TracerContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	s, ok := ctx.Value(callScopeKey{}).(*callScope)
-	if !ok {
-		return ctx, func() {}
+// BeginTrace is called before one transaction is traced for the call that scope belongs
+// to, which need not be ctx: what goes on after a call has returned runs under a context
+// of its own. It waits until the call has a processor to itself, since a call holds one
+// permit however many workers it has, and returns the context to trace in: no time-out
+// that a client asked for exceeds the guard's. The function it returns must be called when
+// the trace is done. Without a guard ctx is returned as it is.
+func BeginTrace(ctx, scope context.Context) (context.Context, func(), error) {
+	s, ok := scope.Value(callScopeKey{}).(*callScope)
+	if !ok || s.worker == nil {
+		return ctx, func() {}, nil
 	}
-	return context.WithTimeout(ctx, s.g.cfg.Admission.HeavyTimeout)
+	select {
+	case s.worker <- struct{}{}:
+	case <-ctx.Done():
+		return ctx, nil, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.g.cfg.Admission.HeavyTimeout)
+	return ctx, func() {
+		cancel()
+		<-s.worker
+	}, nil
 }

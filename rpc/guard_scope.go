@@ -52,6 +52,7 @@ type callScope struct {
 	message *messageScope
 	class   callClass
 	permit  permit
+	worker  chan struct{} // of a heavy call: held by the worker that may run
 	refusal *refusalError // of a refused call; the rest is not used then
 
 	// holders is how many keep the permit: the call, and what it left running.
