@@ -96,7 +96,6 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
 	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)
 	core.conns.dry = cfg.DryRun
-	core.publishIntakeMetrics()
 	return &Guard{guardCore: core}, nil
 }
 

@@ -14,7 +14,7 @@ var admissionWaitTimer = metrics.NewRegisteredResettingTimer("rpc/admission/wait
 
 // admissionMetrics publishes the books and gauges of admission. The gate counts for
 // itself, always and exactly; metric objects are off by default and are brought up to
-// date once a second when they are on.
+// date every metricsInterval when they are on.
 type admissionMetrics struct {
 	executing, waiting, cpu, heavy, parked                          *metrics.Gauge
 	executingHigh, waitingHigh, cpuHigh, heavyHigh, parkedHigh      *metrics.Gauge
@@ -29,7 +29,8 @@ type bookMetrics struct {
 	reasons                                     map[string]*metrics.Gauge
 }
 
-const admissionMetricsInterval = time.Second
+// metricsInterval is how far the guard's metrics may lag behind its books.
+const metricsInterval = 100 * time.Millisecond
 
 var publishAdmission struct {
 	once sync.Once
@@ -37,12 +38,13 @@ var publishAdmission struct {
 	of   []*guardAdmission
 }
 
-// PublishMetrics has the metrics of admission kept up to date from now on, whenever
-// metrics are on. The guards of one process are added up.
+// PublishMetrics has the guard's metrics kept up to date from now on, whenever metrics
+// are on. The guards of one process are added up.
 func (g *Guard) PublishMetrics() {
 	if g == nil {
 		return
 	}
+	g.publishIntakeMetrics()
 	p := &publishAdmission
 	p.mu.Lock()
 	p.of = append(p.of, g.admission)
@@ -50,7 +52,7 @@ func (g *Guard) PublishMetrics() {
 	p.once.Do(func() {
 		m := newAdmissionMetrics(metrics.DefaultRegistry)
 		go func() {
-			for range time.Tick(admissionMetricsInterval) {
+			for range time.Tick(metricsInterval) {
 				if !metrics.Enabled() {
 					continue // they are turned on after the node is made
 				}

@@ -44,21 +44,18 @@ var publishIntake struct {
 	of   [][]guardGauge
 }
 
-const intakeMetricsInterval = time.Second
-
-// publishIntakeMetrics has the gauges of c shown if metrics are on.
+// publishIntakeMetrics has the gauges of c shown whenever metrics are on.
 func (c *guardCore) publishIntakeMetrics() {
-	if !metrics.Enabled() {
-		return
-	}
 	p := &publishIntake
 	p.mu.Lock()
 	p.of = append(p.of, c.intakeGauges())
 	p.mu.Unlock()
 	p.once.Do(func() {
 		go func() {
-			for range time.Tick(intakeMetricsInterval) {
-				updateIntakeMetrics(metrics.DefaultRegistry)
+			for range time.Tick(metricsInterval) {
+				if metrics.Enabled() { // turned on after the node is made
+					updateIntakeMetrics(metrics.DefaultRegistry)
+				}
 			}
 		}()
 	})
