@@ -136,7 +136,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		for _, s := range suites {
 			begun := time.Now()
 			fmt.Fprintf(human, "# %s, %d cases, %d processors\n", s.Version(), len(cases), runtime.NumCPU())
-			for _, c := range cases {
+			for _, c := range attack.Order(cases) {
 				if ctx.Err() != nil {
 					fmt.Fprintln(stderr, "slowclient: interrupted")
 					s.Close()

@@ -37,7 +37,7 @@ func TestBinary(t *testing.T) {
 	require.NoError(t, err)
 	s := &attack.Suite{Binary: b, Opt: attack.Options{Quick: true, Retries: 1, Progress: t.Logf}}
 	defer s.Close()
-	for _, c := range cases {
+	for _, c := range attack.Order(cases) {
 		t.Run(c.Name, func(t *testing.T) {
 			rec, err := s.RunCase(context.Background(), c)
 			require.NoError(t, err)

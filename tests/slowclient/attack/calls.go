@@ -196,8 +196,7 @@ func init() {
 		Bound:  "polite latency; eth_call and eth_getBalance of others served",
 		Why:    "calls that only sleep must not use up the places of those that work",
 		Run: func(r *Run) {
-			acct, err := rig.NewAccount(r.Ctx, r.Node)
-			r.Must(err, "account")
+			acct := r.Account()
 			sink := common.HexToAddress("0xee")
 			_, reply, err := r.HTTP(rig.Attacker(0)).Send(r.Ctx, rig.Call(1, "eth_sendRawTransactionSync", "0x00"))
 			r.Must(err, "eth_sendRawTransactionSync")
@@ -378,8 +377,7 @@ func slowBatches(r *Run) {
 }
 
 func graphQL(r *Run) {
-	acct, err := rig.NewAccount(r.Ctx, r.Node)
-	r.Must(err, "account")
+	acct := r.Account()
 	loop, err := acct.Deploy(r.Ctx, common.FromHex("5b600056"))
 	r.Must(err, "looping contract")
 	query := fmt.Sprintf(`{"query":"{block{call(data:{to:\"%s\"}){gasUsed}}}"}`, loop.Hex())

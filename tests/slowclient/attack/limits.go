@@ -45,7 +45,9 @@ func init() {
 			}
 			r.Exactly("refused", t.Get("busy"), 14)
 			if r.Guarded() {
-				b := r.Books().Sub(before)
+				// The page is brought up to date once a second.
+				var b Books
+				rig.Until(r.Ctx, 4*time.Second, func() bool { b = r.Books().Sub(before); return b.Arrived >= 30 && b.Balanced() })
 				r.Exactly("arrived", int(b.Arrived), 30)
 				r.Exactly("booked as refused", int(b.Refused), 14)
 				r.Check(b.Balanced(), "books: %+v", b)

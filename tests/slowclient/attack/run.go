@@ -66,6 +66,7 @@ type Run struct {
 	Period time.Duration    // of a block
 	Quick  bool
 
+	suite   *Suite
 	heap    int64 // allocated before the case
 	mu      sync.Mutex
 	figures []Figure
@@ -227,9 +228,15 @@ type Suite struct {
 	Endpoint *rig.Node // set instead of Binary
 	Opt      Options
 
-	node    *rig.Node
-	flags   string
-	setup   *rig.PoliteSetup
+	node  *rig.Node
+	flags string
+	setup *rig.PoliteSetup
+	// What cases made on this node and others can use again.
+	accounts []*rig.Account
+	bigBlock struct {
+		number string
+		size   int
+	}
 	base    *rig.PoliteReport
 	noH2    bool
 	checked bool
@@ -239,8 +246,23 @@ type Suite struct {
 func (s *Suite) Close() {
 	if s.node != nil {
 		s.node.Stop()
-		s.node = nil
+		s.node, s.accounts = nil, nil
+		s.bigBlock.size = 0
 	}
+}
+
+// Order sorts cases so that those which need the same node follow each other.
+func Order(cs []*Case) []*Case {
+	first := make(map[string]int)
+	key := func(c *Case) string { return fmt.Sprint(c.Engine, c.Alone, c.Flags) }
+	for i, c := range cs {
+		if _, ok := first[key(c)]; !ok {
+			first[key(c)] = i
+		}
+	}
+	cs = slices.Clone(cs)
+	slices.SortStableFunc(cs, func(a, b *Case) int { return first[key(a)] - first[key(b)] })
+	return cs
 }
 
 func (s *Suite) say(format string, args ...any) {
@@ -329,7 +351,7 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 	cctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := &Run{
-		Ctx: cctx, Node: s.node, Setup: s.setup,
+		Ctx: cctx, Node: s.node, Setup: s.setup, suite: s,
 		Period: time.Duration(max(1, s.Opt.Period)) * time.Second, Quick: s.Opt.Quick,
 	}
 	if s.base != nil {

@@ -185,21 +185,20 @@ func subscribe(r *Run, d rig.Dialer, args ...any) *rig.WS {
 	return ws
 }
 
-// gone checks that a guarded node has ended the connection: what the socket still
-// holds is read away first.
+// gone checks that a guarded node has ended the connection. What the kernels still
+// hold for a client that does not read could take minutes to read away; writing to
+// a socket that nobody has any more fails at once.
 func (r *Run) gone(ws *rig.WS, limit time.Duration) {
 	if !r.Guarded() {
 		return
 	}
-	buf := make([]byte, 1<<20)
-	ws.Net.SetReadDeadline(time.Now().Add(limit))
-	for {
-		if _, err := ws.Net.Read(buf); err != nil {
-			ne, timeout := err.(interface{ Timeout() bool })
-			r.Check(!timeout || !ne.Timeout(), "its connection was not ended")
-			return
-		}
-	}
+	ping := rig.Frame(true, 9, nil)
+	r.Check(rig.Until(r.Ctx, limit, func() bool {
+		ws.Net.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err := ws.Net.Write(ping)
+		ne, timeout := err.(interface{ Timeout() bool })
+		return err != nil && (!timeout || !ne.Timeout())
+	}), "its connection was not ended")
 }
 
 // subscribeMany asks for k subscriptions to newHeads and counts the answers.
@@ -236,8 +235,7 @@ func subscribeMany(r *Run, ws *rig.WS, k int) (accepted, refused int) {
 // healthyCrowd has n clients follow logs and pending transactions while k of each
 // are made as fast as possible.
 func healthyCrowd(r *Run, n, k int) {
-	acct, err := rig.NewAccount(r.Ctx, r.Node)
-	r.Must(err, "account")
+	acct := r.Account()
 	logger, err := acct.Logger(r.Ctx)
 	r.Must(err, "logger")
 
