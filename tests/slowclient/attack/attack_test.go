@@ -60,6 +60,9 @@ func TestVerdicts(t *testing.T) {
 	p.Failed = 1
 	require.True(t, r.judgePolite(p))
 
+	// Half of the machine was somebody else's.
+	require.Equal(t, 2*27*time.Millisecond, LatencyBound(r.Base, rig.PoliteReport{Others: 0.5}))
+
 	// A slow binary is judged by its own measure.
 	r = &Run{Base: rig.PoliteReport{P99: 40 * time.Millisecond}, Period: time.Second}
 	require.False(t, r.judgePolite(rig.PoliteReport{Calls: 1, P99: 119 * time.Millisecond}))

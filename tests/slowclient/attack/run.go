@@ -158,15 +158,24 @@ func (r *Run) Must(err error, what string) {
 // LatencyBound is what a polite call may take: three times as long as unloaded, or
 // 25 ms more where that is longer; and twice what an idle server beside it was late
 // by meanwhile, which is the machine's doing: a call passes the scheduler more than
-// once in a node.
+// once in a node. Where others used most of the processors, the node had only the
+// rest, and everything takes longer in proportion. On a machine of its own both
+// allowances are next to nothing.
 func LatencyBound(base, now rig.PoliteReport) time.Duration {
-	return max(3*base.P99, base.P99+25*time.Millisecond) + 2*now.Noise
+	own := max(3*base.P99, base.P99+25*time.Millisecond)
+	return time.Duration(float64(own)*crowding(now)) + 2*now.Noise
+}
+
+// crowding is by how much others slowed the node down, 1 to 10.
+func crowding(p rig.PoliteReport) float64 {
+	return min(10, 1/max(0.1, 1-p.Others))
 }
 
 // GapBound is the longest silence of newHeads: two block times, and what the
 // machine was late by, with half a second for the block builder's own clock.
 func (r *Run) GapBound(now rig.PoliteReport) time.Duration {
-	return max(2*r.Period, r.Base.HeadGap+r.Period) + 500*time.Millisecond + now.Noise
+	slack := time.Duration(float64(500*time.Millisecond) * crowding(now))
+	return max(2*r.Period, r.Base.HeadGap+r.Period) + slack + now.Noise
 }
 
 // For sleeps while the attack goes on, unless the node ends.
@@ -383,6 +392,7 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 	hard := len(r.reasons) > 0
 	if r.Polite != nil {
 		report := r.Polite.Stop(5 * time.Second)
+		report.Others = r.Watch.Others()
 		rec.Polite = &report
 		hard = r.judgePolite(report) || hard
 	}

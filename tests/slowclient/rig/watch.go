@@ -9,11 +9,43 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
+
+// machineTicks reads how long the machine's processors have been busy in all.
+func machineTicks() (busy time.Duration, ok bool) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, false
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	f := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal
+	if len(f) < 9 {
+		return 0, false
+	}
+	for _, i := range []int{1, 2, 3, 6, 7, 8} {
+		n, _ := strconv.ParseInt(f[i], 10, 64)
+		busy += time.Duration(n) * time.Second / 100
+	}
+	return busy, true
+}
+
+// Others is the share of the machine's processors, 0 to 1, that neither the node
+// nor this process has used since the watch began.
+func (w *Watch) Others() float64 {
+	busy, ok := machineTicks()
+	elapsed := time.Since(w.begun)
+	if !ok || elapsed <= 0 {
+		return 0
+	}
+	self, _ := Look(os.Getpid())
+	others := busy - w.busy - w.CPU() - (self.CPU - w.self.CPU)
+	return min(1, max(0, float64(others)/float64(elapsed)/float64(runtime.NumCPU())))
+}
 
 // DefaultMemoryLimit is how far a node may grow before Watch ends it.
 const DefaultMemoryLimit = 3 << 30
@@ -51,6 +83,8 @@ type Watch struct {
 	node  *Node
 	limit int64
 	start Sample
+	self  Sample
+	busy  time.Duration // the machine's processors, when it began
 	begun time.Time
 	stop  chan struct{}
 	done  chan struct{}
@@ -67,6 +101,8 @@ func NewWatch(n *Node, limit int64) *Watch {
 	}
 	w := &Watch{node: n, limit: limit, begun: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
 	w.start, _ = Look(n.Pid)
+	w.self, _ = Look(os.Getpid())
+	w.busy, _ = machineTicks()
 	w.peak = w.start.RSS
 	go w.loop()
 	return w
