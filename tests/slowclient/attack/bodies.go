@@ -67,7 +67,7 @@ func init() {
 		Why:    "a burst of large uploads must be bounded, and those that are refused told so",
 		Run:    burst,
 	}, &Case{
-		Name: "ws-fragments-slow", Number: 7, Family: bodies, Quick: true, Needs: NeedWS,
+		Name: "ws-fragments-slow", Number: 7, Family: bodies, Needs: NeedWS,
 		Recipe: "40 WebSockets send 24 MiB each in 64 KiB fragments, 100 MB a second in all, and stop before the last",
 		Bound:  "memory grows by at most 600 MiB; refused ones read close code 1013",
 		Why:    "half-sent WebSocket messages must not add up to gigabytes",

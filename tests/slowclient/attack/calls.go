@@ -31,7 +31,7 @@ func init() {
 		Why:    "tracing must not slow down everything else",
 		Run: func(r *Run) {
 			t := r.flood(100, 10, func(i int) []byte { return rig.SlowTrace(1, "10s") })
-			r.For(r.Seconds(5, 10))
+			r.For(r.Seconds(4, 10))
 			r.Note("refused", float64(t.Get("busy")), "")
 		},
 	}, &Case{
@@ -216,7 +216,7 @@ func init() {
 			t.Leave()
 		},
 	}, &Case{
-		Name: "light-flood", Number: 48, Family: calls, Quick: true,
+		Name: "light-flood", Number: 48, Family: calls,
 		Recipe: "one client sends eth_blockNumber as fast as 32 connections allow",
 		Bound:  "polite latency",
 		Why:    "one client in a hurry must not be everybody's problem",
@@ -260,7 +260,7 @@ func init() {
 			t.Leave()
 		},
 	}, &Case{
-		Name: "slow-calls-many-clients", Family: calls, Quick: true,
+		Name: "slow-calls-many-clients", Family: calls,
 		Recipe: "200 slow calls over HTTP from 50 clients",
 		Bound:  "polite latency; the processor is idle 1 s after they left",
 		Why:    "slow calls from many addresses at once",

@@ -17,7 +17,7 @@ const connections = "connections"
 
 func init() {
 	add(&Case{
-		Name: "slow-headers", Number: 44, Family: connections, Quick: true,
+		Name: "slow-headers", Number: 44, Family: connections,
 		Recipe: "many connections send headers of 1 MiB, 64 KiB at a time (quick: 300, full: 2000)",
 		Bound:  "memory grows by at most 128 MiB (quick) or 512 MiB (full); 431 beyond 64 KiB",
 		Why:    "headers are bytes too",
@@ -45,7 +45,7 @@ func init() {
 			r.AtMost("log a second", float64(r.Node.LogSize()-before)/time.Since(begun).Seconds(), 1<<20, "B")
 		},
 	}, &Case{
-		Name: "origins-logged", Number: 47, Family: connections, Quick: true, Needs: NeedChain | NeedWS, Flags: []string{"ws.origins=http://nobody.invalid"},
+		Name: "origins-logged", Number: 47, Family: connections, Needs: NeedChain | NeedWS, Flags: []string{"ws.origins=http://nobody.invalid"},
 		Recipe: "WebSocket handshakes with an Origin of 900 KB",
 		Bound:  "refused 403; the log grows by less than 1 MB a second",
 		Why:    "a header must not be written to disk whole",

@@ -72,7 +72,7 @@ func init() {
 			r.GaugesZero(6 * time.Second)
 		},
 	}, &Case{
-		Name: "shrink-and-grow", Number: 20, Family: limits, Quick: true, Needs: NeedGuard | NeedIPC, NoPolite: true,
+		Name: "shrink-and-grow", Number: 20, Family: limits, Needs: NeedGuard | NeedIPC, NoPolite: true,
 		Flags:  []string{"rpc.admission.concurrency=4", "rpc.admission.cpu=4", "rpc.admission.queue=8", "rpc.admission.wait=1m0s"},
 		Recipe: "four slow calls run; concurrency is set to 1, then to 8, over IPC",
 		Bound:  "4 executing reported, nobody admitted meanwhile, the waiter woken at once by growing",
@@ -91,7 +91,7 @@ func init() {
 		Why:    "the consensus client and the operator must always get through",
 		Run:    trusted,
 	}, &Case{
-		Name: "exact-bodies", Number: 25, Family: limits, Quick: true, Needs: NeedChain, NoPolite: true,
+		Name: "exact-bodies", Number: 25, Family: limits, Needs: NeedChain, NoPolite: true,
 		Flags:  []string{"rpc.http-body-limit=2", "rpc.body.ws-limit=2097152", "rpc.body.budget=7300000", "rpc.admission.wait=1m0s", evm4s},
 		Recipe: "8 bodies of 1.6 MB with a slow call each, against a budget that holds 3",
 		Bound:  "exactly 5 read 503 and -32005; a retry succeeds; nothing in use afterwards",

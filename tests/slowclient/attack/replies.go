@@ -23,7 +23,7 @@ const (
 
 func init() {
 	add(&Case{
-		Name: "replies-never-read", Number: 12, Family: replies, Quick: true, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=4"},
+		Name: "replies-never-read", Number: 12, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=4"},
 		Recipe: "8 clients ask for a reply of about 12 MB and never read it; four calls at once where that is limited",
 		Bound:  "eth_blockNumber within 100 ms throughout",
 		Why:    "who does not take his answer must not hold anybody's place",
@@ -131,7 +131,7 @@ func init() {
 		Why:    "77 bytes must not buy five gigabytes",
 		Run:    blockTrace,
 	}, &Case{
-		Name: "growing-traces", Family: replies, Quick: true, Flags: []string{replyBudget},
+		Name: "growing-traces", Family: replies, Flags: []string{replyBudget},
 		Recipe: "four debug_traceCall that collect steps for 20 s",
 		Bound:  "memory grows by at most 1.2 GiB",
 		Why:    "what a trace collects counts before it is an answer",

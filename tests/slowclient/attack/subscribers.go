@@ -24,7 +24,7 @@ func init() {
 		Run: func(r *Run) {
 			ws := subscribe(r, rig.Dialer{From: rig.Attacker(0).From, RcvBuf: 4096}, "newPendingTransactions", true)
 			r.Flow(16, bigTx)
-			r.For(r.Seconds(12, 18))
+			r.For(r.Seconds(8, 18))
 			r.gone(ws, 15*time.Second)
 		},
 	}, &Case{
@@ -36,7 +36,7 @@ func init() {
 			ws := subscribe(r, rig.Dialer{From: rig.Attacker(0).From, RcvBuf: 4096}, "newPendingTransactions", true)
 			r.Flow(16, bigTx)
 			go rig.Trickle(r.Ctx, ws.Net, 200_000)
-			r.For(r.Seconds(10, 30))
+			r.For(r.Seconds(8, 30))
 		},
 	}, &Case{
 		Name: "many-subscriptions", Number: 15, Family: subscribers, Quick: true, Needs: NeedWS,

@@ -67,7 +67,7 @@ type PoliteReport struct {
 	P99       time.Duration `json:"p99"`
 	LightP99  time.Duration `json:"lightP99"`
 	LightMax  time.Duration `json:"lightMax"`
-	Noise     time.Duration `json:"noise"` // 99 % of an idle server's answers came within
+	Noise     time.Duration `json:"noise"`  // 99 % of an idle server's answers came within
 	Others    float64       `json:"others"` // share of the processors used by neither node nor suite
 	Heads     int           `json:"heads"`
 	HeadGap   time.Duration `json:"headGap"` // longest silence of newHeads
