@@ -5,7 +5,6 @@ package main
 import (
 	"archive/zip"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -103,7 +102,8 @@ func newWorld(t *testing.T) *world {
 	t.Setenv("HOME", home)
 	t.Setenv("GIT_DIR", "/nowhere")
 
-	w.write("go.mod", "// The pin.\nmodule rpcguard\n\ngo 1.25\n\nrequire "+module+" v1.0.0\n")
+	w.write("go.mod", "// The pin.\nmodule rpcguard\n\ngo 1.25\n\nignore (\n\t./build\n\t./patches\n\t./rpc\n)\n\nrequire "+module+" v1.0.0\n")
+	w.write("use.go", "package rpcguard\n\nimport _ \""+module+"/rpc\"\n")
 	w.write(".gitignore", "/build/\n*.tmp\n")
 	w.write("rpc/guard.go", guardGo)
 	w.write("rpc/guard_call.go", callGo)
@@ -116,16 +116,12 @@ func newWorld(t *testing.T) *world {
 	w.git(w.dir, "add", ".")
 	t.Chdir(w.dir)
 
-	cmd := exec.Command("go", "mod", "download", "-json", module+"@v1.0.0")
-	out, err := cmd.Output()
-	if err != nil {
+	if out, err := exec.Command("go", "mod", "tidy").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var info struct{ Sum string }
-	if err := json.Unmarshal(out, &info); err != nil {
-		t.Fatal(err)
+	if !strings.Contains(w.read("go.sum"), module+" v1.0.0 h1:") {
+		t.Fatalf("go.sum:\n%s", w.read("go.sum"))
 	}
-	w.write("go.sum", module+" v1.0.0 "+info.Sum+"\n")
 	return w
 }
 

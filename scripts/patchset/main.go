@@ -6,6 +6,9 @@
 //	patchset refresh [--into NAME] [FILE[:LINE]...]   write hooks edited there back to patches/
 //	patchset apply DIR [--check] [--commit] [--base NAME] [--reverse]
 //	patchset series --out DIR                   the set as mails for git am
+//	patchset lift --to vX                       move the pin; --continue, --abort
+//	patchset drift DIR                          call sites that the hooks do not know
+//	patchset bases [VERSION|DIR...]             apply and build on every base
 //	patchset status                             what the set consists of
 package main
 
@@ -60,6 +63,9 @@ func init() {
 		{"refresh", "[--into NAME] [--version vX] [--all] [FILE[:LINE]...]", "write hooks edited in build/fork back to patches/", runRefresh},
 		{"apply", "DIR [--check] [--commit] [--base NAME] [--reverse]", "put the patches onto a checkout, in full or not at all", runApply},
 		{"series", "--out DIR [--base NAME]", "write the complete set as mails that git am takes", runSeries},
+		{"lift", "--to vX [--history DIR] [--no-test] | --continue | --abort | --from vA --to vB", "move the pin to another release, or tell what became of each hunk", runLift},
+		{"drift", "DIR", "list call sites in a tree that the hooks do not know", runDrift},
+		{"bases", "[--test] [VERSION|DIR...]", "apply to every release of patches/targets, build, and print a table", runBases},
 		{"status", "", "count patches, hunks, touched upstream lines and own files", runStatus},
 	}
 }
@@ -184,4 +190,41 @@ func runStatus(c *call) error {
 		return err
 	}
 	return c.repo.status(c.out)
+}
+
+func runLift(c *call) error {
+	to := c.flags.String("to", "", "release to lift to")
+	from := c.flags.String("from", "", "only tell what would become of the hunks of this release")
+	base := c.flags.String("base", "", "base to use (default: the first that fits)")
+	history := c.flags.String("history", "", "git checkout of upstream, for the commits' subjects")
+	noTest := c.flags.Bool("no-test", false, "leave build and tests out")
+	resume := c.flags.Bool("continue", false, "go on after the lost hunks were made by hand")
+	abort := c.flags.Bool("abort", false, "put everything back")
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	switch {
+	case *abort:
+		return c.repo.abortLift(c.out)
+	case *resume:
+		return c.repo.continueLift(!*noTest, c.out)
+	case *to == "":
+		return errors.New("lift: name the release with --to vX")
+	}
+	return c.repo.lift(*from, *to, *base, *history, !*noTest, c.out)
+}
+
+func runDrift(c *call) error {
+	if err := c.parse(1, 1); err != nil {
+		return err
+	}
+	return c.repo.drift(c.args[0], c.out)
+}
+
+func runBases(c *call) error {
+	test := c.flags.Bool("test", false, "run upstream's tests of the packages, too")
+	if err := c.parse(0, -1); err != nil {
+		return err
+	}
+	return c.repo.basesTable(c.args, *test, c.out)
 }

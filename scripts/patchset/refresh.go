@@ -236,7 +236,7 @@ func (l *laid) refresh(base, into string, only selection, all bool, out io.Write
 		into = strings.TrimSuffix(filepath.Base(into), ".patch")
 		intoAt = 1 + slices.IndexFunc(patches, func(q *diff.Patch) bool { return q.Name == into })
 		if intoAt == 0 {
-			patches = append(patches, newPatch(into))
+			patches = append(patches, l.repo.newPatch(into))
 			intoAt = len(patches)
 		}
 	}
@@ -332,7 +332,11 @@ func unowned(path string, e diff.Edit, state []*life, lines []string) string {
 	return b.String()
 }
 
-func newPatch(name string) *diff.Patch {
+// newPatch begins a patch; one that a lift has left empty keeps its header.
+func (r *repo) newPatch(name string) *diff.Patch {
+	if head, err := os.ReadFile(r.liftDir(name + ".head")); err == nil {
+		return &diff.Patch{Name: name, Head: string(head)}
+	}
 	return &diff.Patch{Name: name, Head: "Subject: TODO: one line, as in \"rpc: what changes\"\n" +
 		"Reason: TODO why upstream's own lines have to change\nHooks: TODO file and declaration, one a line\nUpstream-Status: not offered\n"}
 }

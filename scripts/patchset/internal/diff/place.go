@@ -17,6 +17,7 @@ type Miss struct {
 	Near    int      // line number (from 1) of the nearest text, 0 if there is none
 	Text    []string // what stands there
 	Applied bool     // the hunk's new lines stand in its place already
+	gone    bool     // the declaration it names is not in the file
 }
 
 func (m *Miss) Error() string {
@@ -166,6 +167,7 @@ func (f *File) miss(h *Hunk, lines, decls []string, all, inside []int) *Miss {
 		m.Near = all[0] + 1
 	case h.Decl != "" && !slices.Contains(decls, h.Decl):
 		m.Why = "there is no " + h.Decl + " in this file"
+		m.gone = true
 		m.Near = nearest(want, lines, nil, "")
 	case len(lines) > 0 && strings.HasSuffix(lines[0], "\r\n"):
 		m.Why = "the file has CRLF line ends; check it out with core.autocrlf=false"
