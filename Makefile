@@ -8,7 +8,7 @@ PATCHSET := go run ./scripts/patchset
 VERSION  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help fork geth upstream run test test-quick attack regress mutants refresh status bench benchstat clean
+.PHONY: bases help fork geth upstream run test test-quick attack regress mutants refresh status bench benchstat clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench: geth upstream ## measure stock and hardened geth side by side (BENCH="--r
 
 benchstat: ## compare the components' benchmarks with those of a revision (BASE=rev)
 	@scripts/benchstat.sh $(BASE)
+
+bases: ## apply the patches to every release of patches/targets, build, run upstream's tests, print a table
+	@$(PATCHSET) bases --test
 
 clean: ## remove build/
 	rm -rf build
