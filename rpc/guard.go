@@ -60,6 +60,7 @@ type guardCore struct {
 	clock      mclock.Clock
 	keys       *clientKeys
 	admission  *guardAdmission
+	replies    *guardReplies
 	subs       subBooks
 	filters    *filterBook
 	body       *byteBudget // bytes of requests
@@ -92,6 +93,9 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	}
 	if core.body, err = cfg.newBodyBudget(env, core.clock); err != nil {
 		return nil, err
+	}
+	if core.replies, err = newGuardReplies(&cfg, core.clock); err != nil {
+		return nil, fmt.Errorf("--rpc.reply: %w", err)
 	}
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
 	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)

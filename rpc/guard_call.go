@@ -37,6 +37,7 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 		if m.conn != nil {
 			defer m.conn.callDone()
 		}
+		defer m.releaseReplies()
 		m.ctx = cp.ctx
 		cp.ctx = context.WithValue(cp.ctx, messageScopeKey{}, m)
 		fn(cp)
@@ -93,7 +94,16 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 		}
 		return a.refusedReply(msg)
 	}
+	if refused := m.reserveReply(msg, s); refused != nil {
+		if m.request != nil && !cp.isBatch {
+			m.request.setStatus(a.status)
+		}
+		return refused
+	}
+	s.ctx, s.batch = cp.ctx, cp.isBatch
 	msg.guard = s
+	m.executing.Store(!msg.isNotification())
+	defer m.executing.Store(false)
 	s.holders.Store(1)
 	s.ended.Store(uint32(outcomeFailed)) // unless the call returns
 	defer s.release()
@@ -105,6 +115,9 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 		stoppable, stop := stopOnCancel(cp.ctx)
 		defer stop()
 		cp.ctx = stoppable
+		if s.meter != nil {
+			s.meter.stop = stop
+		}
 	}
 	resp := h.runCall(cp, msg)
 	cp.ctx = outer

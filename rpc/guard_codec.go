@@ -68,7 +68,11 @@ func (c *guardCodec) openOutbox() {
 		if c.g.untrusted() {
 			c.key = conn.key // by the header of its handshake
 		}
-		c.out = c.newOutbox(&socketOut{conn: conn.Conn, timeout: timeout}, wsFraming)
+		out := &socketOut{conn: conn.Conn, timeout: timeout}
+		if c.g.untrusted() && !c.g.cfg.DryRun {
+			c.watchStall(out, conn.Conn)
+		}
+		c.out = c.newOutbox(out, wsFraming)
 		conn.out.Store(c.out)
 		c.keepalive = newKeepalive(c.out, inner.conn, inner.pingReset, mclock.System{})
 	case *jsonCodec:

@@ -52,6 +52,7 @@ func (g *Guard) PrepareServer(srv *http.Server, l net.Listener) net.Listener {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	gl := &guardListener{Listener: l, g: g, conns: make(map[*trackedConn]struct{}), refusing: make(chan struct{}, refusedConns)}
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
+	srv.ConnContext = withHTTPConn
 	srv.ConnState = func(c net.Conn, state http.ConnState) {
 		if tc, ok := c.(*trackedConn); ok {
 			tc.setState(state)

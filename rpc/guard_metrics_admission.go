@@ -45,6 +45,7 @@ func (g *Guard) PublishMetrics() {
 		return
 	}
 	g.publishIntakeMetrics()
+	g.replies.publish()
 	p := &publishAdmission
 	p.mu.Lock()
 	p.of = append(p.of, g.admission)

@@ -2,8 +2,224 @@
 
 package rpc
 
-// response stands in front of upstream's function of that name, which encodes
-// the result of a call.
+import (
+	"context"
+	"net"
+	"strings"
+
+	"github.com/ethereum/go-ethereum/common/mclock"
+)
+
+// guardReplies is a guard's part that bounds replies.
+type guardReplies struct {
+	*replyBooks
+	stall *stallWatch
+}
+
+func newGuardReplies(cfg *GuardConfig, clock mclock.Clock) (*guardReplies, error) {
+	books, err := newReplyBooks(cfg.Reply.Budget, cfg.Reply.Max)
+	if err != nil {
+		return nil, err
+	}
+	books.dryRun = cfg.DryRun
+	r := &guardReplies{replyBooks: books}
+	if r.stall, err = newStallWatch(clock, books.excess); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// reserveReply reserves what the reply of an admitted call is expected to need. If
+// there is no room it returns the answer instead of which the call would run; the
+// permit is given back then, and the refusal counted. Light calls reserve nothing:
+// their replies come from memory and are as small as the request.
+func (m *messageScope) reserveReply(msg *jsonrpcMessage, s *callScope) *jsonrpcMessage {
+	if s.class == classLight {
+		return nil
+	}
+	reply, err := m.g.replies.reserve(m.key, kindOf(msg.Method, msg.Params))
+	if err != nil {
+		m.g.admission.gate.books[s.class].refuse(refusedReply)
+		s.permit.end(outcomeRefused)
+		return msg.errorResponseUnguarded(err)
+	}
+	if s.reply = reply; reply == nil {
+		return nil // dry run
+	}
+	m.replies = append(m.replies, reply)
+	if s.class == classHeavy || buildsMuch(msg.Method) {
+		s.meter = &BuildMeter{reply: reply, noJS: !m.g.cfg.Heavy.JSTracers}
+	}
+	return nil
+}
+
+// buildsMuch names the methods that use a meter, whatever class they were put in.
+func buildsMuch(method string) bool {
+	return strings.HasPrefix(method, "debug_") || strings.HasPrefix(method, "trace_") || strings.HasSuffix(method, "Logs")
+}
+
+// releaseReplies gives back what the replies of a message held. It runs when the
+// goroutine that served it ends: the reply has been written then, in full or as far
+// as the connection took it, or was not wanted any more.
+func (m *messageScope) releaseReplies() {
+	for _, reply := range m.replies {
+		reply.release()
+	}
+	m.replies = nil
+}
+
+// cutReply ends the transfer of the message's reply, because its client does not
+// take it or another one has a better claim to the memory. It does not wait.
+func (m *messageScope) cutReply() {
+	switch {
+	case m.conn != nil && m.conn.out != nil:
+		m.conn.out.fail(errReplyCut)
+	case m.request != nil && m.request.out != nil:
+		m.request.out.cut()
+	}
+}
+
+// watchStall has a stream cut when its client does not take what waits for it. That
+// is judged by what leaves the kernel's send queue, so no write needs a deadline.
+func (c *guardCodec) watchStall(out *socketOut, conn net.Conn) {
+	boundSendBuffer(conn)
+	queue := newKernelQueue(conn)
+	out.timeout, out.progress = 0, queue.wrote
+	out.watch = c.g.replies.stall.conn(queue, func() { c.out.fail(errReplyCut) })
+}
+
+// response stands in front of upstream's function of that name, which encodes the
+// result of a call: the reply is charged while it comes into being, and replaced by
+// an error if it does not fit.
 func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
-	return msg.responseUnguarded(result)
+	s := msg.guard
+	if s == nil || s.reply == nil {
+		return msg.responseUnguarded(result)
+	}
+	if s.unwanted() {
+		// The client has been answered or has left; encoding would be for nobody.
+		return msg.errorResponseUnguarded(&internalServerError{errcodeTimeout, errMsgTimeout})
+	}
+	buf := &replyBuffer{charge: s.reply.encode, max: s.reply.books.max}
+	if s.reply.books.dryRun {
+		buf.max = 0
+	}
+	if worthStreaming(result) {
+		if err := newReplyEncoder(buf).encode(result); err != nil && buf.err == nil && err != errReplyTooLarge {
+			return msg.errorResponse(&internalServerError{errcodeMarshalError, err.Error()})
+		} else if err != nil {
+			return s.refuseReply(msg, err)
+		}
+	} else {
+		resp := msg.responseUnguarded(result)
+		if resp.Error != nil {
+			return resp
+		}
+		if err := buf.adopt(resp.Result); err != nil {
+			return s.refuseReply(msg, err)
+		}
+	}
+	// Upstream adds up the lengths of a batch's results, so there they are whole.
+	resp := &jsonrpcMessage{Version: vsn, ID: msg.ID}
+	if s.batch || len(buf.chunks) == 1 {
+		var err error
+		if resp.Result, err = buf.join(); err != nil {
+			return s.refuseReply(msg, err)
+		}
+		buf.chunks = nil
+	} else {
+		resp.Result = buf.chunks[0]
+		resp.guard = &callScope{chunks: buf.chunks}
+	}
+	if err := s.reply.settle(buf.size, s.message.cutReply); err != nil {
+		return s.refuseReply(msg, err)
+	}
+	return resp
+}
+
+// refuseReply answers a call whose reply does not fit. The connection lives on.
+func (s *callScope) refuseReply(msg *jsonrpcMessage, err error) *jsonrpcMessage {
+	return msg.errorResponseUnguarded(s.reply.fail(err))
+}
+
+// unwanted reports whether nobody waits for the reply any more.
+func (s *callScope) unwanted() bool {
+	return s.ctx != nil && s.ctx.Err() != nil
+}
+
+// errorResponse stands in front of upstream's function of that name. The data of an
+// error counts like a result.
+func (msg *jsonrpcMessage) errorResponse(err error) *jsonrpcMessage {
+	resp := msg.errorResponseUnguarded(err)
+	if internal, ok := err.(*internalServerError); ok {
+		// These come from other goroutines too, about calls that are executing, so
+		// the call's scope must not be touched. They are small.
+		if err != errReplyTooLarge && (internal.code == errcodeTimeout || internal.code == errcodeResponseTooLarge) {
+			resp.guard = cutShort
+		}
+		return resp
+	}
+	s := msg.guard
+	if s == nil || s.reply == nil {
+		return resp
+	}
+	size := int64(resp.errorSize())
+	if max := s.reply.books.max; max > 0 && size > max {
+		err = s.reply.fail(errReplyTooLarge)
+	} else if err = s.reply.err(); err == nil {
+		err = s.reply.abandon(size)
+	}
+	if err != nil {
+		return msg.errorResponseUnguarded(err)
+	}
+	return resp
+}
+
+// cutShort marks the answers that upstream makes up for calls of a batch which did
+// not come to their turn: its time was over, or its replies too large.
+var cutShort = new(callScope)
+
+// countCutShort books the entries of a batch that were answered without having run:
+// each arrived and failed, since that is what its client was told. The one that was
+// executing when the time was over is in the books already.
+func countCutShort(ctx context.Context, msgs []*jsonrpcMessage) {
+	m, ok := ctx.Value(messageScopeKey{}).(*messageScope)
+	if !ok || !m.g.untrusted() {
+		return
+	}
+	n := uint64(0)
+	for _, msg := range msgs {
+		if msg.guard == cutShort {
+			n++
+		}
+	}
+	if n > 0 && m.executing.Load() {
+		n--
+	}
+	if n > 0 {
+		book := &m.g.admission.gate.books[classNormal]
+		book.arrived.Add(n)
+		book.failed.Add(n)
+	}
+}
+
+// resultChunks returns the pieces of a result that is held in more than one.
+func (msg *jsonrpcMessage) resultChunks() [][]byte {
+	if msg.guard == nil {
+		return nil
+	}
+	return msg.guard.chunks
+}
+
+// resultSize returns the length of a result.
+func (msg *jsonrpcMessage) resultSize() int {
+	chunks := msg.resultChunks()
+	if chunks == nil {
+		return len(msg.Result)
+	}
+	n := 0
+	for _, c := range chunks {
+		n += len(c)
+	}
+	return n
 }

@@ -25,6 +25,9 @@ type messageScope struct {
 	// bound is when waiting for permits ends, for all calls of the message
 	// together; 0 until the first of them arrives.
 	bound mclock.AbsTime
+
+	replies   []*replyCharge // of its calls, given back when it has been answered
+	executing atomic.Bool    // one of its calls that wants an answer
 }
 
 type messageScopeKey struct{}
@@ -58,6 +61,12 @@ type callScope struct {
 	// holders is how many keep the permit: the call, and what it left running.
 	holders atomic.Int32
 	ended   atomic.Uint32 // outcome, valid once the call is over
+
+	ctx    context.Context // ends when nobody waits for the call's reply any more
+	batch  bool            // it is an entry of a batch
+	reply  *replyCharge    // nil: not charged
+	meter  *BuildMeter     // nil: what the method builds is not counted
+	chunks [][]byte        // of a response: its result, if that is in pieces
 }
 
 type callScopeKey struct{}

@@ -26,6 +26,7 @@ type socketOut struct {
 	conn     deadlineWriter
 	timeout  time.Duration // for one piece; 0: none
 	progress func(n int64) // called after each piece; nil: nobody asks
+	watch    *stallConn    // told while something waits to be taken; nil: nobody watches
 
 	mu    sync.Mutex
 	armed time.Time // when the deadline was last set
@@ -34,6 +35,9 @@ type socketOut struct {
 
 func (s *socketOut) send(b *frameBatch) error {
 	bufs := b.buffers()
+	size := int64(b.size)
+	s.watch.begin(size)
+	defer s.watch.end(size)
 	for len(bufs) > 0 {
 		var piece net.Buffers
 		piece, bufs = cutBuffers(bufs, batchBytes)
@@ -107,13 +111,15 @@ func vectored(w io.Writer) io.Writer {
 	}
 }
 
-// cutBuffers splits off the first n bytes, or all if there are fewer.
+// cutBuffers splits off the first n bytes, or all if there are fewer. It changes bufs,
+// of which the rest is a part: a reply may have thousands of pieces, and copying the
+// list for each piece that is sent would cost more than sending it.
 func cutBuffers(bufs net.Buffers, n int) (first, rest net.Buffers) {
 	for i, buf := range bufs {
 		if len(buf) > n {
-			first = append(bufs[:i:i], buf[:n])
-			rest = append(net.Buffers{buf[n:]}, bufs[i+1:]...)
-			return first, rest
+			first = append(append(make(net.Buffers, 0, i+1), bufs[:i]...), buf[:n])
+			bufs[i] = buf[n:]
+			return first, bufs[i:]
 		}
 		if n -= len(buf); n == 0 {
 			return bufs[: i+1 : i+1], bufs[i+1:]

@@ -41,6 +41,7 @@ func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError
 func (c *guardCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
 	releaseMessage(ctx, isError)
 	fillRefusals(msgs...)
+	countCutShort(ctx, msgs)
 	if c.out == nil {
 		return c.ServerCodec.writeJSONBatch(ctx, msgs, isError)
 	}
@@ -58,4 +59,13 @@ func (w refusalWriter) writeJSON(ctx context.Context, msg *jsonrpcMessage, isErr
 func (w refusalWriter) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
 	fillRefusals(msgs...)
 	return w.jsonWriter.writeJSONBatch(ctx, msgs, isError)
+}
+
+func (c *httpReplyCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
+	return c.send(msg, nil, isError, func() error { return c.ServerCodec.writeJSON(ctx, msg, isError) })
+}
+
+func (c *httpReplyCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
+	countCutShort(ctx, msgs)
+	return c.send(nil, msgs, isError, func() error { return c.ServerCodec.writeJSONBatch(ctx, msgs, isError) })
 }

@@ -115,6 +115,19 @@ func (b *frameBatch) message(head, body []byte, tail string) {
 	b.size += len(b.scratch) - before
 }
 
+// messageInChunks adds one message whose body of n bytes is in many pieces.
+func (b *frameBatch) messageInChunks(head []byte, body [][]byte, n int, tail string) {
+	before := len(b.scratch)
+	b.scratch = b.framing.begin(b.scratch, len(head)+n+len(tail))
+	b.scratch = append(b.scratch, head...)
+	for _, chunk := range body {
+		b.splice(chunk)
+	}
+	b.scratch = append(b.scratch, tail...)
+	b.scratch = b.framing.end(b.scratch)
+	b.size += len(b.scratch) - before
+}
+
 // raw adds bytes that are framed already.
 func (b *frameBatch) raw(frame []byte) {
 	b.scratch = append(b.scratch, frame...)
@@ -151,11 +164,15 @@ func (b *frameBatch) buffers() net.Buffers {
 // reply adds the response to a call, or a call of the server's own.
 func (b *frameBatch) reply(msg *jsonrpcMessage) {
 	var buf [256]byte
-	if len(msg.Result) < spliceBytes {
+	if msg.resultSize() < spliceBytes {
 		b.message(appendMessage(buf[:0], msg), nil, "")
 		return
 	}
 	head, tail := appendLargeMessage(buf[:0], msg)
+	if chunks := msg.resultChunks(); chunks != nil {
+		b.messageInChunks(head, chunks, msg.resultSize(), tail)
+		return
+	}
 	b.message(head, msg.Result, tail)
 }
 

@@ -181,7 +181,7 @@ func (item *outboxItem) size() int64 {
 	case item.event != nil:
 		return item.event.size
 	case item.msg != nil:
-		return int64(envelope + len(item.msg.Result) + item.msg.errorSize() + len(item.msg.Params))
+		return int64(envelope + item.msg.resultSize() + item.msg.errorSize() + len(item.msg.Params))
 	}
 	size := int64(envelope + len(item.notice))
 	for _, msg := range item.batch {

@@ -83,6 +83,7 @@ func (c *guardCodec) writeJSON(ctx context.Context, v interface{}, isError bool)
 		}
 	case []*jsonrpcMessage:
 		fillRefusals(v...)
+		countCutShort(ctx, v)
 		if c.out != nil {
 			return c.out.writeReply(nil, append([]*jsonrpcMessage{}, v...))
 		}
@@ -101,4 +102,16 @@ func (w refusalWriter) writeJSON(ctx context.Context, v interface{}, isError boo
 		}
 	}
 	return w.jsonWriter.writeJSON(ctx, v, isError)
+}
+
+func (c *httpReplyCodec) writeJSON(ctx context.Context, v interface{}, isError bool) error {
+	upstream := func() error { return c.ServerCodec.writeJSON(ctx, v, isError) }
+	switch v := v.(type) {
+	case *jsonrpcMessage:
+		return c.send(v, nil, isError, upstream)
+	case []*jsonrpcMessage:
+		countCutShort(ctx, v)
+		return c.send(nil, v, isError, upstream)
+	}
+	return upstream()
 }

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package tracers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/big"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/tracing"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/core/vm"
+	"github.com/ethereum/go-ethereum/eth/tracers/logger"
+	"github.com/ethereum/go-ethereum/params"
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// What tracers hold for one thing they record, in bytes, beside its data.
+const (
+	stepOverhead    = 32  // a step in the struct logger: slice header and rounding
+	frameOverhead   = 384 // a call frame
+	logOverhead     = 256 // a log
+	slotOverhead    = 256 // a storage slot of a prestate
+	accountOverhead = 24 << 10
+	coldSlotGas     = 2000 // below the price of the first access to a slot or account
+)
+
+// errNoJavaScript refuses what cannot be metered; see --rpc.heavy.jstracers.
+var errNoJavaScript = errors.New("JavaScript tracers are not available on this server")
+
+// traceMeter counts what one tracer holds. It belongs to the goroutine that runs
+// the transaction; several of them may share the call's meter.
+type traceMeter struct {
+	call   *rpc.BuildMeter
+	stop   func(error) // the tracer's Stop, to spare it further work
+	output int64
+	memory int64
+}
+
+// add counts output bytes of the result and memory bytes held beside it. When the
+// call's meter refuses them the tracer stops recording; the machine stops because
+// the meter ends the call's context, as if its deadline had passed.
+func (m *traceMeter) add(output, memory int64) {
+	m.output += output
+	m.memory += memory
+	err := m.call.Add(output)
+	if err == nil {
+		err = m.call.Hold(memory)
+	}
+	if err != nil {
+		m.stop(err)
+	}
+}
+
+// result makes the books say what is held once the tracer is done: its result and
+// nothing else. While the result is made, both exist.
+func (m *traceMeter) result(get func() (json.RawMessage, error)) (json.RawMessage, error) {
+	if err := m.call.Hold(m.output); err != nil {
+		return nil, err // with its code and data, not as "execution timeout"
+	}
+	res, err := get()
+	m.call.Hold(-m.output - m.memory)
+	if err != nil {
+		m.call.Add(-m.output)
+		return nil, err
+	}
+	return res, m.call.Add(int64(len(res)) - m.output)
+}
+
+// guardLogger is the default tracer of a call, metered if the call is.
+type guardLogger struct {
+	*logger.StructLogger
+	meter *traceMeter
+}
+
+// newGuardLogger stands in for logger.NewStructLogger.
+func newGuardLogger(ctx context.Context, cfg *logger.Config) *guardLogger {
+	l := &guardLogger{StructLogger: logger.NewStructLogger(cfg)}
+	if call := rpc.BuildMeterFromContext(ctx); call != nil {
+		l.meter = &traceMeter{call: call, stop: l.Stop}
+	}
+	return l
+}
+
+// Hooks returns the logger's hooks. What a step adds is known after it.
+func (l *guardLogger) Hooks() *tracing.Hooks {
+	hooks := l.StructLogger.Hooks()
+	if l.meter == nil {
+		return hooks
+	}
+	var (
+		onOpcode = hooks.OnOpcode
+		size     int
+	)
+	hooks.OnOpcode = func(pc uint64, op byte, gas, cost uint64, scope tracing.OpContext, rData []byte, depth int, err error) {
+		onOpcode(pc, op, gas, cost, scope, rData, depth, err)
+		if now := l.GuardSize(); now != size {
+			l.meter.add(int64(now-size), stepOverhead)
+			size = now
+		}
+	}
+	return hooks
+}
+
+// GetResult returns what the logger's own returns.
+func (l *guardLogger) GetResult() (json.RawMessage, error) {
+	if l.meter == nil {
+		return l.StructLogger.GetResult()
+	}
+	return l.meter.result(l.GuardResult)
+}
+
+// guardTracer stands in for DefaultDirectory.New. The native tracers hold what
+// they see on entering and leaving frames, logs, and the slots and accounts that a
+// transaction touches for the first time; that is counted here, for all of them
+// alike. A fork's own tracer is counted as far as it uses the same hooks.
+func guardTracer(ctx context.Context, name string, txctx *Context, cfg json.RawMessage, chainConfig *params.ChainConfig) (*Tracer, error) {
+	call := rpc.BuildMeterFromContext(ctx)
+	if !call.JavaScript() && usesJavaScript(name, cfg, 0) {
+		return nil, errNoJavaScript
+	}
+	tracer, err := DefaultDirectory.New(name, txctx, cfg, chainConfig)
+	if err != nil || call == nil {
+		return tracer, err
+	}
+	meter := &traceMeter{call: call, stop: tracer.Stop}
+	tracer.Hooks = meterHooks(*tracer.Hooks, meter)
+	get := tracer.GetResult
+	tracer.GetResult = func() (json.RawMessage, error) { return meter.result(get) }
+	return tracer, nil
+}
+
+// usesJavaScript reports whether a tracer runs JavaScript, or has one inside it
+// that does: the configuration of the mux tracer names others.
+func usesJavaScript(name string, cfg json.RawMessage, depth int) bool {
+	if DefaultDirectory.IsJS(name) {
+		return true
+	}
+	if name != "muxTracer" {
+		return false
+	}
+	var inner map[string]json.RawMessage
+	if depth > 8 || json.Unmarshal(cfg, &inner) != nil {
+		return depth > 8
+	}
+	for name, cfg := range inner {
+		if usesJavaScript(name, cfg, depth+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// meterHooks returns hooks that count, around those that the tracer has. It adds
+// none where the tracer has none: it would not record anything there.
+func meterHooks(hooks tracing.Hooks, m *traceMeter) *tracing.Hooks {
+	if enter := hooks.OnEnter; enter != nil {
+		hooks.OnEnter = func(depth int, typ byte, from, to common.Address, input []byte, gas uint64, value *big.Int) {
+			m.add(2*int64(len(input)), frameOverhead)
+			enter(depth, typ, from, to, input, gas, value)
+		}
+	}
+	if enter := hooks.OnEnterV2; enter != nil {
+		hooks.OnEnterV2 = func(depth int, typ byte, from, to common.Address, input []byte, gas tracing.Gas, value *big.Int) {
+			m.add(2*int64(len(input)), frameOverhead)
+			enter(depth, typ, from, to, input, gas, value)
+		}
+	}
+	if exit := hooks.OnExit; exit != nil {
+		hooks.OnExit = func(depth int, output []byte, gasUsed uint64, err error, reverted bool) {
+			m.add(2*int64(len(output)), 0)
+			exit(depth, output, gasUsed, err, reverted)
+		}
+	}
+	if exit := hooks.OnExitV2; exit != nil {
+		hooks.OnExitV2 = func(depth int, output []byte, gasLeft tracing.Gas, err error, reverted bool) {
+			m.add(2*int64(len(output)), 0)
+			exit(depth, output, gasLeft, err, reverted)
+		}
+	}
+	if onLog := hooks.OnLog; onLog != nil {
+		hooks.OnLog = func(log *types.Log) {
+			m.add(2*int64(len(log.Data))+70*int64(len(log.Topics)), logOverhead)
+			onLog(log)
+		}
+	}
+	if opcode := hooks.OnOpcode; opcode != nil {
+		hooks.OnOpcode = func(pc uint64, op byte, gas, cost uint64, scope tracing.OpContext, rData []byte, depth int, err error) {
+			m.addAccess(op, cost)
+			opcode(pc, op, gas, cost, scope, rData, depth, err)
+		}
+	}
+	if opcode := hooks.OnOpcodeV2; opcode != nil {
+		hooks.OnOpcodeV2 = func(pc uint64, op byte, gas, cost tracing.Gas, scope tracing.OpContext, rData []byte, depth int, err error) {
+			m.addAccess(op, cost.Execution)
+			opcode(pc, op, gas, cost, scope, rData, depth, err)
+		}
+	}
+	return &hooks
+}
+
+// addAccess counts a first access to a slot or an account, which is told by its
+// price: what was accessed before costs 100.
+func (m *traceMeter) addAccess(op byte, cost uint64) {
+	if cost < coldSlotGas {
+		return
+	}
+	switch vm.OpCode(op) {
+	case vm.SLOAD, vm.SSTORE:
+		m.add(0, slotOverhead)
+	case vm.BALANCE, vm.EXTCODESIZE, vm.EXTCODECOPY, vm.EXTCODEHASH,
+		vm.CALL, vm.CALLCODE, vm.DELEGATECALL, vm.STATICCALL, vm.SELFDESTRUCT:
+		m.add(0, accountOverhead) // its code may be in the result
+	}
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package logger
+
+import (
+	"bytes"
+	"math/big"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/tracing"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/core/vm"
+	"github.com/ethereum/go-ethereum/core/vm/runtime"
+)
+
+// Programs that end in every way there is, with stack, memory, storage and return
+// data in their steps.
+var guardPrograms = map[string]string{
+	"stops":     "600160020100",
+	"stores":    "6001600055600054600160015500",
+	"remembers": "60ff60005260206000f3",
+	"reverts":   "60ff60005260206000fd",
+	"fails":     "600160005260fe21",
+	"loops":     "5b600056",
+	"nothing":   "",
+	"calls":     "600060006000600060006004620186a0f13d600060003e00",
+}
+
+func traceGuardProgram(t *testing.T, code string, cfg *Config) *StructLogger {
+	t.Helper()
+	l := NewStructLogger(cfg)
+	hooks := l.Hooks()
+	gas := uint64(30_000)
+	to := common.Address{0xcc}
+	hooks.OnTxStart(&tracing.VMContext{BlockNumber: big.NewInt(1), StateDB: stateOnly{}}, types.NewTx(&types.LegacyTx{Gas: gas}), common.Address{})
+	runtime.Execute(common.FromHex(code), nil, &runtime.Config{
+		Origin: to, GasLimit: gas, EVMConfig: vm.Config{Tracer: &tracing.Hooks{OnOpcode: hooks.OnOpcode, OnExit: hooks.OnExit}},
+	})
+	hooks.OnTxEnd(&types.Receipt{GasUsed: 21_234}, nil)
+	return l
+}
+
+// stateOnly is the state as far as the logger asks for it.
+type stateOnly struct{ tracing.StateDB }
+
+func (stateOnly) GetRefund() uint64                                { return 0 }
+func (stateOnly) GetState(common.Address, common.Hash) common.Hash { return common.Hash{7} }
+
+func TestGuardResultEqualsGetResult(t *testing.T) {
+	for name, code := range guardPrograms {
+		for _, cfg := range []*Config{
+			nil,
+			{EnableMemory: true, EnableReturnData: true},
+			{DisableStack: true, DisableStorage: true},
+			{Limit: 500},
+		} {
+			want, err := traceGuardProgram(t, code, cfg).GetResult()
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := traceGuardProgram(t, code, cfg)
+			steps, size := l.GuardSteps(), l.GuardSize()
+			got, err := l.GuardResult()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s, %+v:\n got %.400s\nwant %.400s", name, cfg, got, want)
+			}
+			if code != "" && (steps == 0 || size == 0) {
+				t.Errorf("%s: %d steps of %d bytes", name, steps, size)
+			}
+			if cap(got) > len(got)+64+size/8 {
+				t.Errorf("%s: %d bytes allocated for %d", name, cap(got), len(got))
+			}
+		}
+	}
+}
+
+func TestGuardResultOfStoppedTrace(t *testing.T) {
+	l := traceGuardProgram(t, guardPrograms["loops"], nil)
+	l.Stop(errGuardTest)
+	if _, err := l.GuardResult(); err != errGuardTest {
+		t.Errorf("error %v", err)
+	}
+}
+
+var errGuardTest = vm.ErrOutOfGas
+
+func BenchmarkGuardResult(b *testing.B) {
+	for name, get := range map[string]func(*StructLogger) int{
+		"stock": func(l *StructLogger) int { r, _ := l.GetResult(); return len(r) },
+		"guard": func(l *StructLogger) int { r, _ := l.GuardResult(); return len(r) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			steps := traceGuardProgram(new(testing.T), guardPrograms["loops"], nil).logs
+			b.ReportAllocs()
+			for b.Loop() {
+				l := &StructLogger{}
+				for i := 0; i < 20; i++ {
+					l.logs = append(l.logs, steps...)
+				}
+				b.SetBytes(int64(get(l)))
+			}
+		})
+	}
+}
