@@ -27,7 +27,6 @@ step "build the hardened geth" make -s geth
 step "build stock geth" make -s upstream
 
 cd build/fork
-step "vet what is ours" go vet ./rpc ./eth/filters ./node
 step "ours and upstream's, guard off, -race" go test -race -skip "$RACE_SKIP" $PKGS
 step "the storm, without -race" go test -run "$RACE_SKIP" ./rpc
 step "flags" go test -run Guard ./cmd/utils ./cmd/geth

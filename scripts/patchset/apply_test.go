@@ -346,11 +346,11 @@ func TestStatus(t *testing.T) {
 	w.fails([]string{"open.patch", "names no declaration"}, "status")
 	var b strings.Builder
 	b.WriteString(patchFiles()["call"][:strings.Index(patchFiles()["call"], "@@")])
-	for i := range 41 {
+	for i := range 51 {
 		b.WriteString("@@ -" + strings.Repeat("1", 1+i/10) + ",3 +1,3 @@ func handle\n a\n-x\n-y\n+z\n b\n")
 	}
 	w.write("patches/call.patch", strings.ReplaceAll(b.String(), ",3 +1,3", ",4 +1,3"))
-	w.fails([]string{"43 hunks, at most 40", "lines touched, at most 110"}, "status")
+	w.fails([]string{"53 hunks, at most 52", "lines touched, at most 110"}, "status")
 }
 
 func TestUsage(t *testing.T) {
