@@ -5,9 +5,6 @@ package attack
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math/rand"
@@ -240,15 +237,6 @@ func resizeStorm(r *Run) {
 	r.Check(rig.Until(r.Ctx, 5*time.Second, func() bool { b = r.Books().Sub(before); return b.Balanced() }), "books: %+v", b)
 }
 
-// token signs what the engine API asks for.
-func token(secret []byte) string {
-	enc := base64.RawURLEncoding
-	msg := enc.EncodeToString([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + enc.EncodeToString(fmt.Appendf(nil, `{"iat":%d}`, time.Now().Unix()))
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(msg))
-	return msg + "." + enc.EncodeToString(mac.Sum(nil))
-}
-
 func trusted(r *Run) {
 	engine := rig.NewHTTP(r.Node.Auth, rig.Dialer{})
 	r.OnClose(engine.Close)
@@ -257,7 +245,7 @@ func trusted(r *Run) {
 		call := rig.Call(1, "engine_exchangeCapabilities", []string{})
 		for range n {
 			begun := time.Now()
-			_, _, body, err := engine.Post(r.Ctx, call, "Authorization", "Bearer "+token(r.Node.Secret))
+			_, _, body, err := engine.Post(r.Ctx, call, "Authorization", "Bearer "+r.Node.Token())
 			lat.Add(time.Since(begun))
 			r.Must(err, "engine call")
 			if !bytes.Contains(body, []byte(`"result"`)) {

@@ -45,6 +45,8 @@ type Node struct {
 type NodeConfig struct {
 	Period  int      // seconds a block
 	Engine  bool     // no --dev: a chain that stands still at its genesis, but an engine port
+	Genesis string   // file to initialise the data directory from; needs Engine
+	Chain   string   // file of blocks to import behind it
 	Flags   []string // further flags, "name=value", left out where unknown
 	Env     []string // further environment
 	Timeout time.Duration
@@ -123,6 +125,19 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 	n.Dropped = dropped
 	n.Args = append(append([]string{}, b.Command...), args...)
 
+	if cfg.Genesis != "" {
+		data := "--datadir=" + filepath.Join(dir, "data")
+		steps := [][]string{{"init", data, cfg.Genesis}}
+		if cfg.Chain != "" {
+			steps = append(steps, []string{"import", data, cfg.Chain})
+		}
+		for _, step := range steps {
+			if out, err := output(b.Path, step...); err != nil {
+				os.RemoveAll(dir)
+				return nil, fmt.Errorf("%s %s: %w\n%s", b.Path, step[0], err, out)
+			}
+		}
+	}
 	log, err := os.Create(n.LogFile)
 	if err != nil {
 		os.RemoveAll(dir)
