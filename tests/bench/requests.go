@@ -208,7 +208,11 @@ func runRequests(ctx context.Context, opt options, stock, ours *side, list []req
 		}
 	}
 	emit(memoryRow("requests", stock, ours))
-	return nil
+	row, err := floor(ctx, opt)
+	if err == nil {
+		emit(row)
+	}
+	return err
 }
 
 func memoryRow(group string, stock, ours *side) Row {
