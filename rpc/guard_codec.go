@@ -44,7 +44,7 @@ func (g *Guard) wrapCodec(codec ServerCodec) ServerCodec {
 	}
 	c := &guardCodec{ServerCodec: codec, g: g}
 	if g.untrusted() {
-		c.key = g.keys.keyFor(codec.remoteAddr(), nil)
+		c.key = g.keys.keyFor(codec.peerInfo().RemoteAddr, nil)
 	}
 	if g.mode != modeInProc {
 		c.openOutbox()

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"time"
+
+	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
+)
+
+const (
+	controlRate  = 20 // control frames a second that a client may send, on and on
+	controlBurst = 50 // and at once
+)
+
+// paceControl slows a client down that sends control frames faster than anybody needs
+// to: each costs a pass through the reader and a ping costs a write besides, and none is
+// charged to anything. The connection is read more slowly, so that the client's own
+// sending blocks; it is not ended, since no rule of the protocol was broken. A client
+// that pings every second never notices.
+func paceControl(conn *websocket.Conn) {
+	limiter := rate.NewLimiter(controlRate, controlBurst)
+	pace := func(handle func(string) error) func(string) error {
+		return func(data string) error {
+			if d := limiter.Reserve().Delay(); d > 0 {
+				time.Sleep(d)
+			}
+			return handle(data)
+		}
+	}
+	conn.SetPingHandler(pace(conn.PingHandler()))
+	conn.SetPongHandler(pace(conn.PongHandler()))
+}
