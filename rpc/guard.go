@@ -65,6 +65,7 @@ type guardCore struct {
 	filters    *filterBook
 	body       *byteBudget // bytes of requests
 	bodyBooks  bodyBooks
+	parsing    chan struct{} // a slot for each large body being parsed
 	conns      *connTable
 	connResets atomic.Uint64 // connections ended for resetting streams
 }
@@ -100,6 +101,8 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
 	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)
 	core.conns.dry = cfg.DryRun
+	core.parsing = make(chan struct{}, max(1, env.Procs-1))
+	core.publishIntakeMetrics()
 	return &Guard{guardCore: core}, nil
 }
 

@@ -29,6 +29,9 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 		h.startCallProcUnguarded(fn)
 		return
 	}
+	if m.request != nil {
+		m.request.endParse()
+	}
 	if m.conn != nil {
 		m.body.Store(m.conn.bodies.pop())
 	}

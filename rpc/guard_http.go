@@ -41,6 +41,9 @@ func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
 			g.admission.countOversizedBatch()
 		}
 		r.Body, r.ContentLength = body, body.size()
+		if body.size() > budgetStep && g.untrusted() && !g.cfg.DryRun && !scope.beginParse() {
+			return // nobody is left to answer
+		}
 		if body.size() == 0 {
 			r.ContentLength = -1 // 0 would make a health check of a GET
 		}

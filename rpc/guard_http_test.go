@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ethereum/go-ethereum/metrics"
 	"github.com/stretchr/testify/require"
 )
 
@@ -415,6 +416,43 @@ func TestGuardTrustedBodiesAreNotCharged(t *testing.T) {
 	resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
 	require.Zero(t, s.g.body.stats().High)
+}
+
+// Large bodies are parsed by so many at a time that a processor is left for others,
+// and a method that runs holds no slot.
+func TestGuardLargeBodiesAreParsedInTurn(t *testing.T) {
+	s := newIntakeServer(t, nil)
+	require.Equal(t, 1, cap(s.g.parsing))
+	s.g.parsing <- struct{}{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		post(t, new(http.Client), "http://"+s.addr, intakeCall("hold", 100_000))
+	}()
+	post(t, new(http.Client), "http://"+s.addr, intakeCall("len", 1000))
+	require.Zero(t, s.reached.Load(), "only large ones wait")
+	<-s.g.parsing
+	require.Eventually(t, func() bool { return s.reached.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Empty(t, s.g.parsing)
+	post(t, new(http.Client), "http://"+s.addr, intakeCall("len", 100_000))
+	close(s.gate)
+	<-done
+	for _, body := range []string{strings.Repeat("[", 100_000), "[" + strings.Repeat(" ", 100_000) + "]"} {
+		resp, err := http.Post("http://"+s.addr, "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		resp.Body.Close()
+	}
+	require.Eventually(t, func() bool { return len(s.g.parsing) == 0 }, time.Second, time.Millisecond)
+}
+
+func TestGuardBodyMetricsArePublished(t *testing.T) {
+	s := newIntakeServer(t, nil)
+	r := metrics.NewRegistry()
+	updateIntakeMetrics(r)
+	for _, g := range s.g.intakeGauges() {
+		require.NotNil(t, r.Get(g.name), g.name)
+		require.Regexp(t, "^[a-z0-9_/]+$", g.name)
+	}
 }
 
 func TestGuardDryRunRefusesNothing(t *testing.T) {

@@ -19,7 +19,36 @@ type requestScope struct {
 	mu     sync.Mutex
 	status int // of the reply, if a refusal wants its own; 0: upstream's
 	body   *charge
+	parses bool // holds a slot of g.parsing
 	atEnd  []func()
+}
+
+// beginParse waits for leave to parse a large body, and returns false if the request
+// ends first. Parsing 5 MiB keeps a processor busy for tens of milliseconds, before
+// there is a call that could be admitted, and with every processor parsing a trivial
+// request waits behind all of them: one is left free. The slot is held until the
+// first call of the request starts.
+func (s *requestScope) beginParse() bool {
+	select {
+	case s.g.parsing <- struct{}{}:
+	case <-s.end.Done():
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parses = true
+	return true
+}
+
+// endParse gives the slot back. It may be called more than once.
+func (s *requestScope) endParse() {
+	s.mu.Lock()
+	held := s.parses
+	s.parses = false
+	s.mu.Unlock()
+	if held {
+		<-s.g.parsing
+	}
 }
 
 type requestScopeKey struct{}
@@ -59,6 +88,7 @@ func (s *requestScope) releaseBody() {
 // finish releases whatever the request still holds. It runs deferred, so also
 // when something above the method panicked.
 func (s *requestScope) finish() {
+	s.endParse()
 	s.releaseBody()
 	s.mu.Lock()
 	fns := s.atEnd
