@@ -214,6 +214,8 @@ func (r *repo) baseDirs(base string) ([]string, error) {
 //	has PATH TEXT    a tree belongs to this base only if the file holds the text
 //	lacks PATH TEXT  ... only if it does not; a missing file lacks everything
 //	omit PATH        an own file that this base goes without
+//	also NAME        one more patch, behind those of the series
+//	without NAME     a patch that this base goes without, with its own files
 //	optional PATH OWN DECL
 //	                 where the file has no such declaration, its hunks and the
 //	                 own file OWN are left out
@@ -221,9 +223,11 @@ func (r *repo) baseDirs(base string) ([]string, error) {
 // The hooks decide whether a base fits: it has to apply strictly. The probes are
 // for what hooks do not see, such as a type that an own file depends on.
 type description struct {
-	like   string
-	probes []probe
-	omit   []string
+	like    string
+	probes  []probe
+	omit    []string
+	also    []string
+	without []string
 
 	optional []optional
 }
@@ -261,6 +265,10 @@ func (r *repo) describe(base string) (*description, error) {
 			d.probes = append(d.probes, probe{word == "has", p, strings.TrimSpace(text)})
 		case word == "omit" && rest != "":
 			d.omit = append(d.omit, rest)
+		case word == "also" && rest != "" && base != mainBase:
+			d.also = append(d.also, rest)
+		case word == "without" && rest != "" && base != mainBase:
+			d.without = append(d.without, rest)
 		case word == "optional" && strings.Contains(text, " "):
 			own, decl, _ := strings.Cut(text, " ")
 			d.optional = append(d.optional, optional{p, own, strings.TrimSpace(decl)})
@@ -274,6 +282,8 @@ func (r *repo) describe(base string) (*description, error) {
 			return nil, err
 		}
 		d.optional = append(d.optional, below.optional...)
+		d.also = append(slices.Clone(below.also), d.also...)
+		d.without = append(d.without, below.without...)
 	}
 	return d, nil
 }
@@ -360,8 +370,12 @@ func (r *repo) load(base string) (*set, error) {
 	if err != nil {
 		return nil, err
 	}
+	desc, err := r.describe(base)
+	if err != nil {
+		return nil, err
+	}
 	s := &set{Base: base}
-	for _, name := range names {
+	for _, name := range slices.Concat(names, desc.also) {
 		p, err := loadPatch(dirs, name)
 		if err != nil {
 			return nil, err
@@ -413,6 +427,14 @@ func (r *repo) load(base string) (*set, error) {
 		s.Own = append(s.Own, f)
 	}
 	slices.SortFunc(s.Own, func(a, b ownFile) int { return strings.Compare(a.Path, b.Path) })
+	for _, name := range desc.without {
+		at := slices.IndexFunc(s.Patches, func(p *diff.Patch) bool { return p.Name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("base %s goes without %s, which is no patch", base, name)
+		}
+		s.Own = slices.DeleteFunc(s.Own, func(f ownFile) bool { return s.owner(f.Path) == at })
+		s.Patches = slices.Delete(s.Patches, at, at+1)
+	}
 	return s, nil
 }
 
