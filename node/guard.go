@@ -37,7 +37,7 @@ func (n *Node) setupGuard() error {
 	if err != nil || guard == nil {
 		return err
 	}
-	ng := &nodeGuard{guard: guard, bodyLimit: n.config.HTTPBodyLimit}
+	ng := &nodeGuard{guard: guard, bodyLimit: n.config.guardBodyLimit()}
 	n.http.guard, n.ws.guard, n.ipc.guard = ng, ng, ng
 	// Their listeners, too, are for trusted clients only.
 	auth := &nodeGuard{guard: guard.Trusted()}

@@ -98,12 +98,12 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 		return a.refusedReply(msg)
 	}
 	if refused := m.reserveReply(msg, s); refused != nil {
-		if m.request != nil && !cp.isBatch {
+		if m.request != nil && !cp.inBatch() {
 			m.request.setStatus(a.status)
 		}
 		return refused
 	}
-	s.ctx, s.batch = cp.ctx, cp.isBatch
+	s.ctx, s.batch = cp.ctx, cp.inBatch()
 	msg.guard = s
 	m.executing.Store(!msg.isNotification())
 	defer m.executing.Store(false)
