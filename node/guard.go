@@ -26,7 +26,7 @@ type nodeGuard struct {
 func (n *Node) setupGuard() error {
 	env := rpc.GuardEnv{
 		Procs:         runtime.GOMAXPROCS(0),
-		HTTPBodyLimit: n.config.guardBodyLimit(),
+		HTTPBodyLimit: int64(n.config.guardBodyLimit()),
 		ReadTimeout:   n.config.HTTPTimeouts.ReadTimeout,
 		WriteTimeout:  n.config.HTTPTimeouts.WriteTimeout,
 	}

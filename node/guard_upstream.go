@@ -7,4 +7,4 @@ package node
 
 // guardBodyLimit is the largest HTTP request body that the node's servers read,
 // in bytes; 0 is the default of package rpc.
-func (c *Config) guardBodyLimit() int64 { return int64(c.HTTPBodyLimit) }
+func (c *Config) guardBodyLimit() int { return c.HTTPBodyLimit }

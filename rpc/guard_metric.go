@@ -2,6 +2,8 @@
 
 package rpc
 
+import "github.com/ethereum/go-ethereum/metrics"
+
 // What is used of a counter or gauge of geth's metrics package. Up to v1.14 those
 // are interfaces there and pointers to structs since: a field of these types holds
 // either, so that one source serves all releases.
@@ -13,3 +15,6 @@ type (
 		Dec(n int64)
 	}
 )
+
+// metricsEnabled reports whether anybody looks at metrics.
+func metricsEnabled() bool { return metrics.Enabled() }

@@ -16,17 +16,17 @@ var admissionWaitTimer = metrics.NewRegisteredResettingTimer("rpc/admission/wait
 // itself, always and exactly; metric objects are off by default and are brought up to
 // date every metricsInterval when they are on.
 type admissionMetrics struct {
-	executing, waiting, cpu, heavy, parked                          *metrics.Gauge
-	executingHigh, waitingHigh, cpuHigh, heavyHigh, parkedHigh      *metrics.Gauge
-	limitConcurrency, limitQueue, limitCPU, limitHeavy, limitParked *metrics.Gauge
+	executing, waiting, cpu, heavy, parked                          metricGauge
+	executingHigh, waitingHigh, cpuHigh, heavyHigh, parkedHigh      metricGauge
+	limitConcurrency, limitQueue, limitCPU, limitHeavy, limitParked metricGauge
 	total                                                           bookMetrics
 	classes                                                         [numClasses]bookMetrics
 	trusted                                                         bookMetrics
 }
 
 type bookMetrics struct {
-	arrived, served, failed, cancelled, refused *metrics.Gauge
-	reasons                                     map[string]*metrics.Gauge
+	arrived, served, failed, cancelled, refused metricGauge
+	reasons                                     map[string]metricGauge
 }
 
 // metricsInterval is how far the guard's metrics may lag behind its books.
@@ -54,7 +54,7 @@ func (g *Guard) PublishMetrics() {
 		m := newAdmissionMetrics(metrics.DefaultRegistry)
 		go func() {
 			for range time.Tick(metricsInterval) {
-				if !metrics.Enabled() {
+				if !metricsEnabled() {
 					continue // they are turned on after the node is made
 				}
 				p.mu.Lock()
@@ -66,7 +66,7 @@ func (g *Guard) PublishMetrics() {
 }
 
 func newAdmissionMetrics(r metrics.Registry) *admissionMetrics {
-	gauge := func(name string) *metrics.Gauge {
+	gauge := func(name string) metricGauge {
 		return metrics.GetOrRegisterGauge("rpc/admission/"+name, r)
 	}
 	book := func(under string) bookMetrics {
@@ -76,7 +76,7 @@ func newAdmissionMetrics(r metrics.Registry) *admissionMetrics {
 			failed:    gauge(under + "failed"),
 			cancelled: gauge(under + "cancelled"),
 			refused:   gauge(under + "refused"),
-			reasons:   make(map[string]*metrics.Gauge),
+			reasons:   make(map[string]metricGauge),
 		}
 		for _, reason := range refusalReasons {
 			if reason != "" {

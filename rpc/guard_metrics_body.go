@@ -53,7 +53,7 @@ func (c *guardCore) publishIntakeMetrics() {
 	p.once.Do(func() {
 		go func() {
 			for range time.Tick(metricsInterval) {
-				if metrics.Enabled() { // turned on after the node is made
+				if metricsEnabled() { // turned on after the node is made
 					updateIntakeMetrics(metrics.DefaultRegistry)
 				}
 			}

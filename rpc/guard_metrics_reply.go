@@ -33,7 +33,7 @@ func (r *guardReplies) publish() {
 		m := newReplyMetrics(metrics.DefaultRegistry)
 		go func() {
 			for range time.Tick(metricsInterval) {
-				if !metrics.Enabled() {
+				if !metricsEnabled() {
 					continue
 				}
 				p.mu.Lock()

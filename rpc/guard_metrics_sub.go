@@ -17,8 +17,8 @@ var (
 	subQueuedMaxGauge = metrics.NewRegisteredGauge("rpc/subscription/queued/max", nil)
 	subRefusedGauge   = metrics.NewRegisteredGauge("rpc/subscription/refused", nil)
 	subDroppedGauge   = metrics.NewRegisteredGauge("rpc/subscription/dropped", nil)
-	subReasonGauges   = func() map[dropReason]*metrics.Gauge {
-		gauges := make(map[dropReason]*metrics.Gauge)
+	subReasonGauges   = func() map[dropReason]metricGauge {
+		gauges := make(map[dropReason]metricGauge)
 		for _, reason := range dropReasons {
 			gauges[reason] = metrics.NewRegisteredGauge("rpc/subscription/dropped/"+string(reason), nil)
 		}
