@@ -370,6 +370,13 @@ func TestGuardFilterOverflow(t *testing.T) {
 			return len(s.api.filters[rpc.ID(logs)].logs) == i+1 && len(s.api.filters[rpc.ID(blocks)].hashes) == i+1
 		})
 	}
+	s.api.filtersMu.Lock()
+	for _, id := range []string{logs, blocks} {
+		f, p := s.api.filters[rpc.ID(id)], s.api.guard.polling[rpc.ID(id)]
+		require.Positive(t, p.queued)
+		require.Equal(t, queuedSize(f), p.queued)
+	}
+	s.api.filtersMu.Unlock()
 	reply := c.call("eth_getFilterChanges", lazy)
 	require.NotNil(t, reply.Error)
 	require.Equal(t, "filter not found", reply.Error.Message)
