@@ -31,7 +31,7 @@ type guardCodec struct {
 	reader    *streamReader // likewise; nil: of a client that is trusted
 }
 
-// stallTimeout is how long an untrusted client may take for batchBytes. It stands in
+// stallTimeout is how long an untrusted client may take for sendPiece. It stands in
 // for upstream's 10 s a message, which a large message to a slow but steady reader
 // exceeds and a drip reader never does.
 const stallTimeout = 60 * time.Second

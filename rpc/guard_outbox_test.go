@@ -313,7 +313,7 @@ func TestGuardOneBlockIsOneWrite(t *testing.T) {
 		s := liveSub(o, "0x1")
 		texts := make([]string, 100)
 		for i := range texts {
-			texts[i] = strings.Repeat("x", 300)
+			texts[i] = strings.Repeat("x", 100)
 		}
 		require.NoError(t, s.notify(textEvent(7, texts...), true))
 		synctest.Wait()

@@ -16,7 +16,7 @@ type deadlineWriter interface {
 }
 
 // socketOut is a network connection as its writer sees it: whole batches go out in
-// pieces of batchBytes, each of which must be taken within the timeout. A client
+// pieces of sendPiece, each of which must be taken within the timeout. A client
 // that takes less than that is as good as gone.
 //
 // abort is the only safe way to be rid of a connection whose writer is stuck: the
@@ -31,16 +31,30 @@ type socketOut struct {
 	mu    sync.Mutex
 	armed time.Time // when the deadline was last set
 	last  time.Time // no write goes on beyond it; zero: no such time
+	stuck bool      // a send is going on, or has failed
 }
 
 func (s *socketOut) send(b *frameBatch) error {
+	s.setStuck(true)
+	err := s.write(b)
+	s.setStuck(err != nil)
+	return err
+}
+
+func (s *socketOut) setStuck(stuck bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = stuck
+}
+
+func (s *socketOut) write(b *frameBatch) error {
 	bufs := b.buffers()
 	size := int64(b.size)
 	s.watch.begin(size)
 	defer s.watch.end(size)
 	for len(bufs) > 0 {
 		var piece net.Buffers
-		piece, bufs = cutBuffers(bufs, batchBytes)
+		piece, bufs = cutBuffers(bufs, sendPiece)
 		s.arm()
 		var (
 			n   int64
@@ -93,6 +107,12 @@ func (s *socketOut) abort() {
 	defer s.mu.Unlock()
 	s.last = time.Unix(1, 0)
 	s.conn.SetWriteDeadline(s.last)
+	if tcp, ok := s.conn.(*net.TCPConn); ok && s.stuck {
+		// The client is in the middle of a message that will not be finished, so
+		// what the kernel holds is of no use. It would hold it for minutes, for a
+		// client that does not read: megabytes that nobody accounts for.
+		tcp.SetLinger(0)
+	}
 	s.conn.Close()
 }
 

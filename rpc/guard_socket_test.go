@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,16 +63,16 @@ func TestGuardSocketPieces(t *testing.T) {
 		var pieces []int64
 		s := &socketOut{conn: server, timeout: 10 * time.Second, progress: func(n int64) { pieces = append(pieces, n) }}
 		sent := make(chan error)
-		go func() { sent <- s.send(textBatch(3 * batchBytes)) }()
+		go func() { sent <- s.send(textBatch(3 * sendPiece)) }()
 		for range 3 {
 			time.Sleep(9 * time.Second)
-			_, err := io.ReadFull(client, make([]byte, batchBytes))
+			_, err := io.ReadFull(client, make([]byte, sendPiece))
 			require.NoError(t, err)
 		}
 		_, err := io.ReadFull(client, make([]byte, 1))
 		require.NoError(t, err)
 		require.NoError(t, <-sent)
-		require.Equal(t, []int64{batchBytes, batchBytes, batchBytes, 1}, pieces)
+		require.Equal(t, []int64{sendPiece, sendPiece, sendPiece, 1}, pieces)
 		server.Close()
 	})
 }
@@ -116,6 +117,37 @@ func TestGuardSocketAbort(t *testing.T) {
 		require.Error(t, <-errs)
 		require.Zero(t, time.Since(start))
 	})
+}
+
+// TestGuardStuckClientIsReset: one that reads nothing learns at once that it was
+// cut, and the kernel keeps nothing for it; one that was told why reads that first.
+func TestGuardStuckClientIsReset(t *testing.T) {
+	for _, stuck := range []bool{true, false} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		client, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		server, err := l.Accept()
+		require.NoError(t, err)
+		l.Close()
+		s := &socketOut{conn: server, timeout: time.Hour}
+		if stuck {
+			s.hurry(100 * time.Millisecond)
+			require.Error(t, s.send(textBatch(64<<20)))
+		} else {
+			require.NoError(t, s.send(textBatch(100)))
+		}
+		s.abort()
+		client.SetReadDeadline(time.Now().Add(20 * time.Second))
+		n, err := io.Copy(io.Discard, client)
+		if stuck {
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		} else {
+			require.NoError(t, err)
+			require.EqualValues(t, 101, n)
+		}
+		client.Close()
+	}
 }
 
 // TestGuardSocketHurry bounds a send in progress, and cannot be undone by the next.

@@ -12,10 +12,14 @@ import (
 
 const (
 	// batchBytes is how much the writer of a connection collects before it writes.
-	// It is also the unit in which a long message is written, so that progress
-	// shows. Larger batches save no system calls worth having and delay the control
-	// frames that go between them.
-	batchBytes = 64 << 10
+	// Larger batches save no system calls worth having, delay the control frames
+	// that go between them, and are memory that a stuck writer holds besides what
+	// its queue is charged for.
+	batchBytes = 32 << 10
+
+	// sendPiece is the unit in which a long message is written, so that progress
+	// shows.
+	sendPiece = 64 << 10
 
 	// spliceBytes is the size from which a result is written from where it lies.
 	// Below it, copying into the batch is cheaper than one more element of writev.
