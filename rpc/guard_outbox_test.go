@@ -373,6 +373,7 @@ func TestGuardGoodbyeBetweenFrames(t *testing.T) {
 		conn.letAll()
 		o.sayGoodbye(closeFrame(1013, "why"), time.Second)
 		<-o.done
+		synctest.Wait()
 		msgs := conn.messages(wsFraming)
 		require.LessOrEqual(t, len(msgs), 3)
 		require.Equal(t, "8:\x03\xf5why", msgs[len(msgs)-1])
@@ -397,6 +398,7 @@ func TestGuardGoodbyeBehindStuckWriter(t *testing.T) {
 		synctest.Wait()
 		o.sayGoodbye(closeFrame(1013, "why"), time.Second)
 		<-o.done
+		synctest.Wait()
 		require.Error(t, <-replied)
 		require.Empty(t, conn.messages(wsFraming))
 		require.Equal(t, time.Second, conn.hurried)
@@ -418,6 +420,7 @@ func TestGuardFailedWriteDropsWhatItCarried(t *testing.T) {
 		require.NoError(t, b.notify(textEvent(0, "b"), true))
 		conn.fail(errors.New("reset"))
 		<-o.done
+		synctest.Wait()
 		synctest.Wait()
 		require.Equal(t, []dropReport{{Reason: dropWrite}}, dropsOf(o))
 		require.True(t, conn.aborted)
