@@ -5,6 +5,7 @@ package rpc
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -168,7 +169,7 @@ func (g *gate) acquire(ctx context.Context, r gateRequest) (permit, refusal) {
 	select {
 	case <-c.wait:
 	case <-ctx.Done():
-		g.giveUp(p)
+		g.giveUp(p, whyDone(ctx))
 		<-c.wait // decided now, by giveUp or by whoever was faster
 	}
 	// Whoever sent on c.wait is done with the record, so it can be read.
@@ -181,7 +182,7 @@ func (g *gate) acquire(ctx context.Context, r gateRequest) (permit, refusal) {
 	case ctx.Err() != nil:
 		// Admitted at the moment its client left: it must not run.
 		p.releaseUncounted()
-		why = refusedGone
+		why = whyDone(ctx)
 	default:
 		return p, admitted
 	}
@@ -433,13 +434,25 @@ func (g *gate) cappedLocked(f *flow, ring *flowRing, class callClass) bool {
 	return f.client.held[scarcest] >= fairCap(g.limit.of(scarcest))
 }
 
-// giveUp ends the wait of a call whose client has left, unless it has ended.
-func (g *gate) giveUp(p permit) {
+// errServerStops is the cause with which a server that stops ends the contexts of its
+// requests.
+var errServerStops = errors.New("server is shutting down")
+
+// whyDone tells a client that has left from a server that stops.
+func whyDone(ctx context.Context) refusal {
+	if errors.Is(context.Cause(ctx), errServerStops) {
+		return refusedShutdown
+	}
+	return refusedGone
+}
+
+// giveUp ends the wait of a call whose context is done, unless it has ended.
+func (g *gate) giveUp(p permit, why refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	if c := p.call; c.gen == p.gen && c.state == callWaiting {
-		g.refuseLocked(c, refusedGone)
+		g.refuseLocked(c, why)
 	}
 }
 

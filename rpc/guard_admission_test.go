@@ -360,7 +360,7 @@ func TestGateModel(t *testing.T) {
 				if c := r.pick(rnd, "waiting"); c != nil {
 					r.trace = append(r.trace, fmt.Sprintf("client %d leaves, %v", c.model.client, c.model.class))
 					c.model.state = "gone"
-					r.g.giveUp(c.p)
+					r.g.giveUp(c.p, refusedGone)
 				}
 			case op < 19:
 				d := time.Duration(1+rnd.Intn(2000)) * time.Millisecond

@@ -18,7 +18,7 @@ var (
 	errBodyIdle     = errors.New("request body stalled")
 	errBodySlow     = errors.New("request body took too long")
 	errBodyTooLarge = errors.New("request body too large")
-	errBodyShutdown = errors.New("server is shutting down")
+	errBodyShutdown = errServerStops
 )
 
 // longPast is the only deadline that is ever set on a body. A future one would

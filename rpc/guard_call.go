@@ -134,8 +134,9 @@ func (m *messageScope) admit(cp *callProc, msg *jsonrpcMessage, s *callScope) (w
 	if m.ctx.Err() != nil {
 		// The client has left: what it pipelined must not run.
 		g.books[s.class].arrived.Add(1)
-		g.books[s.class].refuse(refusedGone)
-		return refusedGone
+		why = whyDone(m.ctx)
+		g.books[s.class].refuse(why)
+		return why
 	}
 	now := mclock.AbsTime(0)
 	if s.class != classLight {
