@@ -51,7 +51,7 @@ func (c *httpReplyCodec) send(msg *jsonrpcMessage, batch []*jsonrpcMessage, isEr
 	}
 	defer c.out.end(size)
 	switch {
-	case size < spliceBytes:
+	case size < spliceBytes && (msg == nil || msg.resultChunks() == nil):
 		return upstream()
 	case msg != nil:
 		return c.write(appendPieces(nil, msg), isError)
@@ -92,16 +92,16 @@ func (c *httpReplyCodec) write(pieces net.Buffers, isError bool) error {
 
 // appendPieces appends the text of a message, its result where it lies.
 func appendPieces(pieces net.Buffers, msg *jsonrpcMessage) net.Buffers {
-	if msg.resultSize() < spliceBytes {
-		return append(pieces, appendMessage(nil, msg))
+	chunks := msg.resultChunks()
+	if chunks == nil {
+		if len(msg.Result) < spliceBytes {
+			return append(pieces, appendMessage(nil, msg))
+		}
+		chunks = [][]byte{msg.Result}
 	}
+	// Pieces whatever their size: Result is only the first (TestGuardReplyOfEverySize).
 	head, tail := appendLargeMessage(nil, msg)
-	pieces = append(pieces, head)
-	if chunks := msg.resultChunks(); chunks != nil {
-		pieces = append(pieces, chunks...)
-	} else {
-		pieces = append(pieces, msg.Result)
-	}
+	pieces = append(append(pieces, head), chunks...)
 	return append(pieces, []byte(tail))
 }
 

@@ -119,9 +119,11 @@ func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
 			return s.refuseReply(msg, err)
 		}
 	}
-	// Upstream adds up the lengths of a batch's results, so there they are whole.
+	// Upstream adds up the lengths of a batch's results, so there they are whole; so
+	// they are for a codec of somebody else's, which writes what it finds in Result.
 	resp := &jsonrpcMessage{Version: vsn, ID: msg.ID}
-	if s.batch || len(buf.chunks) == 1 {
+	foreign := s.message.conn != nil && s.message.conn.out == nil
+	if s.batch || foreign || len(buf.chunks) == 1 {
 		var err error
 		if resp.Result, err = buf.join(); err != nil {
 			return s.refuseReply(msg, err)

@@ -427,3 +427,34 @@ func BenchmarkGuardReplyLargeHTTP(b *testing.B) {
 		})
 	}
 }
+
+// TestGuardReplyOfEverySize: a list is encoded into pieces, and every writer has to
+// write all of them, also where the reply is small enough to be copied. Both
+// transports once sent only the first piece of lists between 512 bytes and a few
+// thousand.
+func TestGuardReplyOfEverySize(t *testing.T) {
+	r := newBulkRig(t, nil)
+	conn := r.dial()
+	for _, n := range []int{0, 1, 3, 4, 5, 30, 60, 100, 200, 400, 700, 1000, 2000, 7000, 30_000} {
+		want, err := json.Marshal(r.bulk.List(n, 10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":%s}`, want)
+		if status, got := r.post(bulkCall(1, "list", n, 10)); status != 200 || got != reply {
+			t.Errorf("%d elements over HTTP: status %d, %d bytes, want %d", n, status, len(got), len(reply))
+		}
+		if status, got := r.post("[" + bulkCall(1, "list", n, 10) + "]"); status != 200 || got != "["+reply+"]" {
+			t.Errorf("%d elements in a batch over HTTP: status %d, %d bytes, want %d", n, status, len(got), len(reply)+2)
+		}
+		r.send(conn, bulkCall(1, "list", n, 10))
+		if got := r.receive(conn); got != reply {
+			t.Errorf("%d elements over WebSocket: %d bytes, want %d", n, len(got), len(reply))
+		}
+		r.send(conn, "["+bulkCall(1, "list", n, 10)+"]")
+		if got := r.receive(conn); got != "["+reply+"]" {
+			t.Errorf("%d elements in a batch over WebSocket: %d bytes, want %d", n, len(got), len(reply)+2)
+		}
+	}
+	r.drained()
+}

@@ -168,15 +168,18 @@ func (b *frameBatch) buffers() net.Buffers {
 // reply adds the response to a call, or a call of the server's own.
 func (b *frameBatch) reply(msg *jsonrpcMessage) {
 	var buf [256]byte
-	if msg.resultSize() < spliceBytes {
+	if chunks := msg.resultChunks(); chunks != nil {
+		// Whatever its size: Result is only the first of the pieces
+		// (TestGuardReplyOfEverySize).
+		head, tail := appendLargeMessage(buf[:0], msg)
+		b.messageInChunks(head, chunks, msg.resultSize(), tail)
+		return
+	}
+	if len(msg.Result) < spliceBytes {
 		b.message(appendMessage(buf[:0], msg), nil, "")
 		return
 	}
 	head, tail := appendLargeMessage(buf[:0], msg)
-	if chunks := msg.resultChunks(); chunks != nil {
-		b.messageInChunks(head, chunks, msg.resultSize(), tail)
-		return
-	}
 	b.message(head, msg.Result, tail)
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,11 +31,11 @@ type feedBackend struct {
 	logs   event.Feed
 	rmLogs event.Feed
 	chain  event.Feed
-	head   *types.Header
+	head   atomic.Pointer[types.Header]
 }
 
 func (b *feedBackend) ChainConfig() *params.ChainConfig { return params.TestChainConfig }
-func (b *feedBackend) CurrentHeader() *types.Header     { return b.head }
+func (b *feedBackend) CurrentHeader() *types.Header     { return b.head.Load() }
 func (b *feedBackend) HistoryPruningCutoff() uint64     { return 0 }
 
 func (b *feedBackend) SubscribeNewTxsEvent(ch chan<- core.NewTxsEvent) event.Subscription {
@@ -65,7 +66,8 @@ func newFilterServer(t *testing.T, cfg rpc.GuardConfig) *filterServer {
 	cfg.Client.Local = true
 	guard, err := rpc.NewGuard(cfg, rpc.GuardEnv{Procs: 2, HTTPBodyLimit: 5 << 20})
 	require.NoError(t, err)
-	s := &filterServer{t: t, backend: &feedBackend{head: testHeader(1)}}
+	s := &filterServer{t: t, backend: new(feedBackend)}
+	s.backend.head.Store(testHeader(1))
 	s.api = NewFilterAPI(NewFilterSystem(s.backend, Config{}))
 	srv := rpc.NewServer()
 	srv.SetGuard(guard)
@@ -185,7 +187,7 @@ func (s *filterServer) script() {
 	}
 	s.backend.rmLogs.Send(core.RemovedLogsEvent{Logs: removed})
 	s.settle()
-	s.backend.head = testHeader(2)
+	s.backend.head.Store(testHeader(2))
 	s.backend.logs.Send(testLogs(2, 3))
 	s.backend.chain.Send(core.ChainEvent{Header: testHeader(2)})
 	s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(2, 5000)})
@@ -391,6 +393,8 @@ func TestGuardFilterOverflow(t *testing.T) {
 		require.Equal(t, "true", string(c.call("eth_uninstallFilter", id).Result))
 	}
 	(*pollingGuard)(s.api).Alive(nil)
+	s.api.filtersMu.Lock()
+	defer s.api.filtersMu.Unlock()
 	require.Zero(t, s.api.guard.queued)
 	require.Empty(t, s.api.guard.polling)
 }
@@ -413,6 +417,8 @@ func TestGuardFilterLimit(t *testing.T) {
 	require.NotNil(t, s.dial(0).call("eth_newBlockFilter").Error, "another connection of the same client")
 	require.Equal(t, "true", string(c.call("eth_uninstallFilter", first).Result))
 	c.make("eth_newBlockFilter")
+	s.api.filtersMu.Lock()
+	defer s.api.filtersMu.Unlock()
 	require.Len(t, s.api.filters, 3)
 }
 
@@ -442,6 +448,8 @@ func TestGuardFiltersTogether(t *testing.T) {
 			lost = append(lost, i)
 		}
 	}
+	s.api.filtersMu.Lock()
+	defer s.api.filtersMu.Unlock()
 	require.Equal(t, []int{0}, lost, fmt.Sprint(s.api.guard.queued))
 }
 
