@@ -102,7 +102,6 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)
 	core.conns.dry = cfg.DryRun
 	core.parsing = make(chan struct{}, max(1, env.Procs-1))
-	core.publishIntakeMetrics()
 	return &Guard{guardCore: core}, nil
 }
 

@@ -446,7 +446,15 @@ func TestGuardLargeBodiesAreParsedInTurn(t *testing.T) {
 }
 
 func TestGuardBodyMetricsArePublished(t *testing.T) {
+	published := func() int {
+		publishIntake.mu.Lock()
+		defer publishIntake.mu.Unlock()
+		return len(publishIntake.of)
+	}
+	before := published()
 	s := newIntakeServer(t, nil)
+	s.g.PublishMetrics()
+	require.Equal(t, before+1, published(), "once: guards are added up, and twice would double every figure")
 	r := metrics.NewRegistry()
 	updateIntakeMetrics(r)
 	for _, g := range s.g.intakeGauges() {
