@@ -51,7 +51,7 @@ func (u *guardUpgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	key := u.g.keys.keyFor(u.r.RemoteAddr, u.r.Header)
 	in := u.g.newIntake(key, conn.SetReadDeadline)
-	return &guardConn{Conn: &lingerConn{Conn: conn, in: in, limit: u.g.cfg.Body.WSLimit}, key: key, in: in}, rw, nil
+	return &guardConn{Conn: &lingerConn{Conn: conn, in: in}, key: key, in: in}, rw, nil
 }
 
 func (g *Guard) newIntake(key clientKey, cut func(time.Time) error) *intake {
@@ -115,13 +115,19 @@ func (c *guardConn) refusal(books *bodyBooks) (frame []byte, ok bool) {
 }
 
 // lingerConn is a connection that, when its reading was refused while the client is
-// still sending, is closed only after a while: what comes is read and dropped, so
-// that the client reads the close frame instead of a reset.
+// still sending, is closed only after a while, so that the client reads the close
+// frame instead of a reset. What is under way is read and dropped; then the client
+// is left to its flow control, since dropping 30 MiB at full speed for each of forty
+// clients costs more than reading them did. WebSocket clients read while they write.
 type lingerConn struct {
 	net.Conn
-	in    *intake
-	limit int64 // bytes dropped at most
+	in *intake
 }
+
+const (
+	lingerBytes = 1 << 20 // dropped at most
+	lingerQuiet = 2 * time.Second
+)
 
 // NetConn returns the connection underneath.
 func (c *lingerConn) NetConn() net.Conn { return c.Conn }
@@ -143,10 +149,11 @@ func (c *lingerConn) linger(closeWrite func() error) {
 	c.Conn.SetReadDeadline(time.Now().Add(drainTime))
 	buf := drainPool.Get().(*[8 << 10]byte)
 	defer drainPool.Put(buf)
-	for left := c.limit; left > 0; {
+	for left := lingerBytes; left > 0; {
 		n, err := c.Conn.Read(buf[:])
-		if left -= int64(n); err != nil {
+		if left -= n; err != nil {
 			return
 		}
 	}
+	time.Sleep(lingerQuiet)
 }

@@ -80,7 +80,7 @@ func TestGuardWSOverBudgetReads1013(t *testing.T) {
 	for range 10 {
 		conn := s.dialWS(t)
 		require.NotNil(t, askWS(t, conn, intakeCall("len", 100)).Result, "small ones have their part")
-		conn.WriteMessage(websocket.TextMessage, []byte(intakeCall("len", 4<<20)))
+		go conn.WriteMessage(websocket.TextMessage, []byte(intakeCall("len", 4<<20)))
 		_, _, err := conn.ReadMessage()
 		var ce *websocket.CloseError
 		require.ErrorAs(t, err, &ce)
@@ -90,7 +90,7 @@ func TestGuardWSOverBudgetReads1013(t *testing.T) {
 	}
 	require.EqualValues(t, 10, s.g.bodyBooks.full.Load())
 	require.Eventually(t, func() bool { return s.g.body.stats().InUse == s.g.body.largeLimit }, 5*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 0 }, 8*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // A message that stalls ends its connection, pings or not; a connection that only
