@@ -513,25 +513,32 @@ func (g *gate) close() {
 	}
 }
 
+// limitChange names the limits to change; nil leaves one as it is.
+type limitChange struct {
+	Concurrency, Queue, CPU, Heavy, Parked *int
+}
+
 // setLimits changes the limits and returns what was in force before.
 func (g *gate) setLimits(l gateLimits) (before gateLimits, err error) {
-	before, _, err = g.changeLimits(func(to *gateLimits) { *to = l })
+	before, _, err = g.changeLimits(limitChange{&l.Concurrency, &l.Queue, &l.CPU, &l.Heavy, &l.Parked})
 	return before, err
 }
 
-// changeLimits is setLimits for those who want to change some of the limits in force,
-// which nobody else must change in between.
-func (g *gate) changeLimits(change func(*gateLimits)) (before, after gateLimits, err error) {
+// changeLimits is setLimits for those who change some of the limits in force, which
+// nobody else must change in between. A change that makes no sense changes nothing.
+func (g *gate) changeLimits(c limitChange) (before, after gateLimits, err error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	before, after = g.limit, g.limit
-	change(&after)
-	if err := after.validate(); err != nil {
-		return before, before, err
+	before, after = g.limit, g.limit.with(c)
+	valid := after.valid()
+	if valid {
+		g.limit = after
+		g.dispatchLocked()
 	}
-	g.limit = after
-	g.dispatchLocked()
+	g.mu.Unlock()
+
+	if !valid {
+		return before, before, after.validate()
+	}
 	return before, after, nil
 }
 

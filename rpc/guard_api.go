@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/ethereum/go-ethereum/log"
@@ -68,18 +69,11 @@ func (api *GuardAPI) SetConcurrencyLimit(args *ConcurrencyLimitArgs) (Concurrenc
 	if args == nil {
 		return api.GetConcurrencyLimit(), errors.New("no limits given")
 	}
-	gate := api.g.admission.gate
-	before, after, err := gate.changeLimits(func(l *gateLimits) {
-		for _, f := range []struct{ to, from *int }{
-			{&l.Concurrency, args.MaxConcurrent},
-			{&l.Queue, args.MaxQueueSize},
-			{&l.CPU, args.CPUMaxConcurrent},
-			{&l.Heavy, args.HeavyMaxConcurrent},
-		} {
-			if f.from != nil {
-				*f.to = *f.from
-			}
-		}
+	before, after, err := api.g.admission.gate.changeLimits(limitChange{
+		Concurrency: args.MaxConcurrent,
+		Queue:       args.MaxQueueSize,
+		CPU:         args.CPUMaxConcurrent,
+		Heavy:       args.HeavyMaxConcurrent,
 	})
 	if err == nil {
 		log.Info("RPC concurrency limits changed", "before", before, "after", after)
@@ -108,9 +102,12 @@ func (api *GuardAPI) RpcCalls() []RPCCall {
 
 // RPCStatus is every limit of the guard and how much of it is used.
 type RPCStatus struct {
-	DryRun    bool            `json:"dryRun"`
-	Admission AdmissionStatus `json:"admission"`
-	Limits    GuardConfig     `json:"limits"` // at start, derived ones filled in
+	DryRun        bool             `json:"dryRun"`
+	Admission     AdmissionStatus  `json:"admission"`
+	Intake        map[string]int64 `json:"intake"` // request bytes and connections, as in metrics
+	Reply         replyStatus      `json:"reply"`
+	Subscriptions map[string]int64 `json:"subscriptions"`
+	Limits        GuardConfig      `json:"limits"` // at start, derived ones filled in
 }
 
 // AdmissionStatus is the admission part of RPCStatus.
@@ -126,10 +123,22 @@ type AdmissionStatus struct {
 
 // RpcStatus returns every limit and how much of it is used.
 func (api *GuardAPI) RpcStatus() RPCStatus {
+	g := api.g
+	intake := make(map[string]int64)
+	for _, gauge := range g.intakeGauges() {
+		intake[strings.TrimPrefix(gauge.name, "rpc/")] = gauge.read()
+	}
 	return RPCStatus{
-		DryRun:    api.g.cfg.DryRun,
-		Admission: api.g.admission.report(),
-		Limits:    api.g.cfg,
+		DryRun:    g.cfg.DryRun,
+		Admission: g.admission.report(),
+		Intake:    intake,
+		Reply:     g.replies.status(),
+		Subscriptions: map[string]int64{
+			"active": g.subs.active.now.Load(), "high": g.subs.active.peak.Load(),
+			"queuedBytes": g.subs.queued.now.Load(), "queuedBytesHigh": g.subs.queued.peak.Load(),
+			"refused": g.subs.refused.Load(), "dropped": g.subs.dropped.Load(),
+		},
+		Limits: g.cfg,
 	}
 }
 

@@ -741,6 +741,10 @@ func TestGuardResize(t *testing.T) {
 	if l := api.GetConcurrencyLimit(); l.ExecutingRequests != 1 || l.QueuedRequests != 3 {
 		t.Errorf("after three ended: %+v", l)
 	}
+	status, err := json.Marshal(api.RpcStatus())
+	if err != nil || !bytes.Contains(status, []byte(`"maxConcurrent":1`)) || !bytes.Contains(status, []byte(`"body/inuse":`)) {
+		t.Errorf("status %s, %v", status, err)
+	}
 	four := 4
 	if l, _ := api.SetConcurrencyLimit(&ConcurrencyLimitArgs{MaxConcurrent: &four}); l.ExecutingRequests != 4 {
 		t.Errorf("grown: %+v", l)

@@ -75,6 +75,23 @@ func (l gateLimits) validate() error {
 	return nil
 }
 
+// valid reports whether validate has no objection, without saying which it would be.
+func (l gateLimits) valid() bool {
+	return l.Concurrency >= 1 && l.Queue >= 0 && l.CPU >= 1 && l.Heavy >= 1 && l.Parked >= 1
+}
+
+// with returns the limits after a change.
+func (l gateLimits) with(c limitChange) gateLimits {
+	for _, f := range []struct{ to, from *int }{
+		{&l.Concurrency, c.Concurrency}, {&l.Queue, c.Queue}, {&l.CPU, c.CPU}, {&l.Heavy, c.Heavy}, {&l.Parked, c.Parked},
+	} {
+		if f.from != nil {
+			*f.to = *f.from
+		}
+	}
+	return l
+}
+
 func (l *gateLimits) of(kind permitKind) int {
 	switch kind {
 	case permitCPU:
