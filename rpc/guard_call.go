@@ -90,6 +90,9 @@ func (h *handler) knows(msg *jsonrpcMessage) bool {
 func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
 	a := m.g.admission
 	s := &callScope{g: m.g, message: m, class: a.classes.classify(msg.Method, msg.Params)}
+	if s.class == classNormal && m.g.replies.muchWork(msg) {
+		s.class = classCompute
+	}
 	why := m.admit(cp, msg, s)
 	if why != admitted {
 		if m.request != nil && !cp.inBatch() {

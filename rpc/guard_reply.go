@@ -210,6 +210,12 @@ func (c *replyCharge) fail(err error) error {
 		return *c.failed.Load()
 	}
 	c.charge.trim(0)
+	c.mu.Lock()
+	reached := max(c.output, c.encoded)
+	c.mu.Unlock()
+	if reached > 0 {
+		c.books.history.observe(c.kind, reached) // the next one will want as much
+	}
 	if err == errReplyTooLarge {
 		c.books.tooLarge.Add(1)
 	} else {

@@ -53,6 +53,15 @@ func (m *messageScope) reserveReply(msg *jsonrpcMessage, s *callScope) *jsonrpcM
 	return nil
 }
 
+// muchWork reports whether the reply of a call is expected to be so large that
+// encoding it keeps a processor busy, for some 5 ms a megabyte. Such a call takes a
+// processor permit, whatever its method: hundreds of clients that ask for 20 MB each
+// would otherwise leave nobody else a processor. The start values are below that, so
+// it takes replies that were as large.
+func (r *guardReplies) muchWork(msg *jsonrpcMessage) bool {
+	return r.history.expect(kindOf(msg.Method, msg.Params)) > startLists
+}
+
 // buildsMuch names the methods that use a meter, whatever class they were put in.
 func buildsMuch(method string) bool {
 	return strings.HasPrefix(method, "debug_") || strings.HasPrefix(method, "trace_") || strings.HasSuffix(method, "Logs")

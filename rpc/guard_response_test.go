@@ -178,8 +178,9 @@ func TestGuardReplyTrapTooLargeKeepsConnection(t *testing.T) {
 	if got := r.receive(conn); got != `{"jsonrpc":"2.0","id":9,"result":["x"]}` {
 		t.Errorf("after that: %s", got)
 	}
-	books := r.drained()["normal"]
-	if books.Failed != 4 || books.Served != 1 || r.g.replies.status().TooLarge != 4 {
+	// By then the method is known to be much work.
+	books := r.drained()
+	if books["normal"].Failed != 4 || books["compute"].Served != 1 || r.g.replies.status().TooLarge != 4 {
 		t.Errorf("books: %+v, %+v", books, r.g.replies.status())
 	}
 }
@@ -188,16 +189,17 @@ func TestGuardReplyTrapTooLargeKeepsConnection(t *testing.T) {
 func TestGuardReplyDoesNotFit(t *testing.T) {
 	r := newBulkRig(t, nil)
 	release := r.fill()
-	status, got := r.post("[" + bulkCall(1, "list", 40, 50_000) + "," + bulkCall(2, "list", 1, 1) + "]")
+	status, got := r.post("[" + bulkCall(1, "list", 40, 50_000) + "," + bulkCall(2, "raw", 10) + "]")
 	if status != 200 || !strings.Contains(got, `"id":1,"error":{"code":-32005,`) ||
 		!strings.Contains(got, `"wanted":`) || !strings.Contains(got, `"available":`) || !strings.Contains(got, `"limit":16777216`) {
 		t.Errorf("%d %s", status, got)
 	}
-	if !strings.HasSuffix(got, `{"jsonrpc":"2.0","id":2,"result":["x"]}]`) {
+	if !strings.HasSuffix(got, `{"jsonrpc":"2.0","id":2,"result":"xxxxxxxx"}]`) {
 		t.Errorf("a small reply beside it: %s", got)
 	}
 	release()
-	if books := r.drained()["normal"]; books.Failed != 1 || books.Served != 1 {
+	books := r.drained()
+	if books["normal"].Failed+books["compute"].Failed != 1 || books["normal"].Served+books["compute"].Served != 1 {
 		t.Errorf("books: %+v", books)
 	}
 }
@@ -223,7 +225,7 @@ func TestGuardReplyRefusedBeforeItRuns(t *testing.T) {
 		t.Errorf("one that is expected to be small: %d %s", status, got)
 	}
 	release()
-	if books := r.drained()["normal"]; books.Refused["reply"] != 1 {
+	if books := r.drained()["compute"]; books.Refused["reply"] != 1 {
 		t.Errorf("books: %+v", books)
 	}
 }
