@@ -5,7 +5,8 @@
 // a node under overload.
 //
 //	go run ./tests/bench --stock build/bin/geth-stock --ours build/bin/geth
-//	go run ./tests/bench ... --run 'http/.*/32' --rounds 9 --markdown
+//	go run ./tests/bench ... --run 'http/.*/32' --rounds 9 --json > report.json
+//	go run ./tests/bench --markdown report.json
 //
 // # How it measures
 //

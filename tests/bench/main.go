@@ -52,6 +52,12 @@ func main() {
 	flag.DurationVar(&opt.duration, "duration", time.Second, "length of a sample of a request workload")
 	flag.StringVar(&opt.profile, "profile", "", "directory: save processor profiles of both sides for each request workload")
 	flag.Parse()
+	if flag.NArg() > 0 { // print what was measured before
+		if err := reprint(flag.Args(), *markdown); err != nil {
+			fatal(err)
+		}
+		return
+	}
 	if *list {
 		for _, name := range workloadNames() {
 			fmt.Println(name)
@@ -90,6 +96,28 @@ func main() {
 func fatal(err error) {
 	fmt.Fprintln(os.Stderr, "bench:", err)
 	os.Exit(1)
+}
+
+// reprint prints reports written with --json as one table.
+func reprint(files []string, markdown bool) error {
+	var rows []Row
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		var r Report
+		if err := json.Unmarshal(b, &r); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		rows = append(rows, r.Rows...)
+	}
+	if markdown {
+		writeMarkdown(os.Stdout, rows)
+	} else {
+		writeTable(os.Stdout, rows)
+	}
+	return nil
 }
 
 func workloadNames() (names []string) {

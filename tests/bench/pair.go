@@ -45,7 +45,7 @@ func (s *side) start(ctx context.Context, period int, flags []string) (err error
 	// Loopback is one proxy by default. The rig makes it many clients, for its
 	// attackers; here every flag of ours is at its default.
 	flags = append([]string{"rpc.client.local=false"}, flags...)
-	if s.node, err = rig.StartNode(s.binary, rig.NodeConfig{Period: period, Flags: flags}); err != nil {
+	if s.node, err = rig.StartNode(s.binary, rig.NodeConfig{Period: period, Flags: flags, Timeout: 3 * time.Minute}); err != nil {
 		return err
 	}
 	s.watch = rig.NewWatch(s.node, 0)
