@@ -195,7 +195,7 @@ func (governorTestService) Beat(ctx context.Context) (*Subscription, error) {
 // each connection made.
 func governedStream(t testing.TB, wrap func(net.Conn) net.Conn, options ...ClientOption) *Client {
 	t.Helper()
-	srv := NewServer()
+	srv := newPlainServer()
 	require.NoError(t, srv.RegisterName("test", governorTestService{}))
 	cfg := new(clientConfig)
 	for _, opt := range options {

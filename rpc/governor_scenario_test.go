@@ -157,7 +157,7 @@ func TestGovernorScenarioOverLoopback(t *testing.T) {
 	defer g.Close()
 	var (
 		service governorCountingService
-		server  = NewServer()
+		server  = newPlainServer()
 	)
 	require.NoError(t, server.RegisterName("test", &service))
 	hs := httptest.NewServer(server)

@@ -137,7 +137,7 @@ func serveRig(t *testing.T, g *Guard) *guardRig { return serveRigFor(t, g, 0) }
 // serveRigFor is serveRig with a time-out for HTTP answers; 0 is none.
 func serveRigFor(t *testing.T, g *Guard, writeTimeout time.Duration) *guardRig {
 	t.Helper()
-	r := &guardRig{t: t, g: g, srv: NewServer(), slow: newSlowService()}
+	r := &guardRig{t: t, g: g, srv: newPlainServer(), slow: newSlowService()}
 	r.srv.SetGuard(g)
 	r.srv.SetBatchLimits(1000, 1<<20)
 	if err := r.srv.RegisterName("test", r.slow); err != nil {
@@ -145,7 +145,7 @@ func serveRigFor(t *testing.T, g *Guard, writeTimeout time.Duration) *guardRig {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", r.srv)
-	mux.Handle("/ws", r.srv.WebsocketHandler([]string{"*"}))
+	mux.Handle("/ws", anyOrigin(r.srv))
 	r.http = httptest.NewUnstartedServer(mux)
 	r.http.Config.WriteTimeout = writeTimeout
 	r.http.Start()

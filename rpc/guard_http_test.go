@@ -52,7 +52,7 @@ type intakeServer struct {
 
 func newIntakeServer(t *testing.T, change func(*GuardConfig, *http.Server)) *intakeServer {
 	t.Helper()
-	s := &intakeServer{intakeService: &intakeService{gate: make(chan struct{})}, srv: NewServer(), http: new(http.Server)}
+	s := &intakeServer{intakeService: &intakeService{gate: make(chan struct{})}, srv: newPlainServer(), http: new(http.Server)}
 	cfg := DefaultGuardConfig
 	cfg.Body.WSLimit = 5 << 20
 	s.http.ReadTimeout, s.http.WriteTimeout = 5*time.Second, 5*time.Second

@@ -14,7 +14,7 @@ func (g *Guard) StartIPCEndpoint(endpoint string, apis []API) (net.Listener, *Se
 	if g = g.orStandIn(); g == nil {
 		return StartIPCEndpoint(endpoint, apis)
 	}
-	srv := NewServer()
+	srv := newPlainServer()
 	srv.SetGuard(g.Trusted())
 	for _, api := range apis {
 		if err := srv.RegisterName(api.Namespace, api.Service); err != nil {

@@ -108,10 +108,10 @@ func newFeedServer(t *testing.T, cfg GuardConfig) *feedServer {
 	t.Helper()
 	g, err := NewGuard(cfg, GuardEnv{Procs: 2, HTTPBodyLimit: defaultBodyLimit})
 	require.NoError(t, err)
-	f := &feedServer{feedService: newFeedService(), guard: g, srv: NewServer()}
+	f := &feedServer{feedService: newFeedService(), guard: g, srv: newPlainServer()}
 	f.srv.SetGuard(g)
 	require.NoError(t, f.srv.RegisterName("eth", f.feedService))
-	hs := httptest.NewServer(f.srv.WebsocketHandler([]string{"*"}))
+	hs := httptest.NewServer(anyOrigin(f.srv))
 	f.url = "ws:" + strings.TrimPrefix(hs.URL, "http:")
 	t.Cleanup(func() {
 		f.srv.Stop()
@@ -483,7 +483,7 @@ func TestGuardNothingLeftOnTheServer(t *testing.T) {
 func TestGuardInProcessClientIsNeverDropped(t *testing.T) {
 	g, err := NewGuard(testGuardConfig(), GuardEnv{Procs: 2, HTTPBodyLimit: defaultBodyLimit})
 	require.NoError(t, err)
-	srv := NewServer()
+	srv := newPlainServer()
 	srv.SetGuard(g.InProc())
 	f := newFeedService()
 	require.NoError(t, srv.RegisterName("eth", f))
@@ -517,7 +517,7 @@ func TestGuardTrustedStreamIsBounded(t *testing.T) {
 	cfg.Sub.Max = 1
 	g, err := NewGuard(cfg, GuardEnv{Procs: 2, HTTPBodyLimit: defaultBodyLimit})
 	require.NoError(t, err)
-	srv := NewServer()
+	srv := newPlainServer()
 	srv.SetGuard(g.Trusted())
 	f := newFeedService()
 	require.NoError(t, srv.RegisterName("eth", f))

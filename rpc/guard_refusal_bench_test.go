@@ -31,7 +31,7 @@ func BenchmarkRefusedEntry(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			srv := NewServer()
+			srv := newPlainServer()
 			srv.SetGuard(g)
 			srv.RegisterName("test", newSlowService())
 			held, _ := g.admission.gate.acquire(context.Background(), gateRequest{class: classNormal})

@@ -28,7 +28,7 @@ func (s *serveBenchService) Large() string   { return s.large }
 func benchServers(b *testing.B) map[string]*Server {
 	servers := make(map[string]*Server)
 	for _, name := range []string{"upstream", "guarded"} {
-		srv := NewServer()
+		srv := newPlainServer()
 		if err := srv.RegisterName("test", &serveBenchService{strings.Repeat("x", 100<<10)}); err != nil {
 			b.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 
 func (s *intakeServer) dialWS(t *testing.T) *websocket.Conn {
 	t.Helper()
-	s.http.Handler = s.srv.WebsocketHandler([]string{"*"})
+	s.http.Handler = anyOrigin(s.srv)
 	conn, _, err := websocket.DefaultDialer.Dial("ws://"+s.addr, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
