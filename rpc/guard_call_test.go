@@ -811,7 +811,9 @@ func TestGuardHangUpOfAPausedConnection(t *testing.T) {
 		if d := time.Since(left); d > 5*time.Second {
 			t.Errorf("%s: noticed after %v", how, d)
 		}
-		if b := r.idle()["normal"]; b.Cancelled != slots || b.Arrived != slots {
+		// A slot that a cancelled call gives back may let a message arrive that was
+		// read ahead; it finds its client gone and does not run.
+		if b := r.idle()["normal"]; b.Cancelled != b.Arrived || b.Arrived < slots || b.Arrived > 2*slots {
 			t.Errorf("%s: books %+v", how, b)
 		}
 	}
