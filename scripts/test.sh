@@ -15,12 +15,14 @@ step() {
 	# Some tests of upstream's and ours are about time, on machines that are not
 	# ours: a failure counts when it repeats. Go runs only what failed again.
 	echo "== AGAIN, the first try failed: $*"
-	"$@" || { status=1; echo "== FAILED TWICE: $*"; }
+	"$@" && return
+	echo "== FAILED TWICE: $*"
+	status=1
+	return 1
 }
 
-# Known to fail on stock v1.17.10 too, hence left out under -race and run without:
-#   rpc.TestClientNotificationStorm: the test's client falls behind its own
-#   2 s budget when the race detector slows it down.
+# Upstream's test of this name in package rpc is known to fail on stock geth too
+# under the race detector, so there it is left out, and run without.
 RACE_SKIP='^TestClientNotificationStorm$'
 
 PKGS="./rpc ./eth/filters ./node"
