@@ -95,12 +95,11 @@ type subLimits struct {
 type clientNotifier struct {
 	out       *outbox
 	namespace string
-	name      string        // of the subscription, one of those that are registered
-	blocking  bool          // a pull stream: its producer waits
-	ready     chan struct{} // closed when a pull stream may send, or is over
 
 	// The outbox's mutex guards the rest.
-	id      ID // "" until it is known
+	name    string        // of the subscription, one of those that are registered
+	ready   chan struct{} // of a pull stream: closed when it may send, or is over
+	id      ID            // "" until it is known
 	state   subState
 	doom    dropReport   // in state doomed
 	held    []outboxItem // in state held
@@ -131,11 +130,8 @@ type dropReport struct {
 
 // newNotifier returns the queue of a subscription about to be made, in state held.
 // It takes over a place that reserve granted, and gives it back when it ends.
-func (o *outbox) newNotifier(namespace, name string, blocking bool) *clientNotifier {
-	s := &clientNotifier{out: o, namespace: namespace, name: name, blocking: blocking}
-	if blocking {
-		s.ready = make(chan struct{})
-	}
+func (o *outbox) newNotifier(namespace string) *clientNotifier {
+	s := &clientNotifier{out: o, namespace: namespace}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fresh = append(o.fresh, s)
@@ -144,6 +140,21 @@ func (o *outbox) newNotifier(namespace, name string, blocking bool) *clientNotif
 		s.endLocked()
 	}
 	return s
+}
+
+// describe tells the queue the name of its subscription, and whether it is a pull
+// stream, whose producer is made to wait for its client. It comes before activate;
+// until then events are kept back whatever they are.
+func (s *clientNotifier) describe(name string, pull bool) {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	s.name = name
+	if pull {
+		s.ready = make(chan struct{})
+		if s.state == subOver {
+			close(s.ready)
+		}
+	}
 }
 
 // bind tells the queue the ID of its subscription, before the first event or, at
@@ -181,13 +192,14 @@ func (s *clientNotifier) kind() string { return s.namespace + " " + s.name }
 // has been written. An error means that the subscription is over; errors differ
 // only in why.
 func (s *clientNotifier) notify(ev *Event, counted bool) error {
-	if s.blocking {
-		<-s.ready
-		s.out.mu.Lock()
-		return s.waitAndUnlock(ev)
-	}
 	o := s.out
 	o.mu.Lock()
+	if ready := s.ready; ready != nil {
+		o.mu.Unlock()
+		<-ready
+		o.mu.Lock()
+		return s.waitAndUnlock(ev)
+	}
 	switch s.state {
 	case subOver:
 		o.mu.Unlock()

@@ -316,7 +316,8 @@ func TestGuardPullStreamWaits(t *testing.T) {
 		conn := newFakeConn()
 		o := newTestOutbox(t, conn, wsFraming, testLimits)
 		require.True(t, o.reserve())
-		s := o.newNotifier("debug", "traceChain", true)
+		s := o.newNotifier("debug")
+		s.describe("traceChain", true)
 		s.bind("0x1")
 		sent := make(chan int, 1000)
 		go func() {
@@ -350,7 +351,8 @@ func TestGuardPullStreamBeforeActivation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newTestOutbox(t, newFakeConn(), wsFraming, testLimits)
 		require.True(t, o.reserve())
-		s := o.newNotifier("debug", "traceChain", true)
+		s := o.newNotifier("debug")
+		s.describe("traceChain", true)
 		over := make(chan error)
 		go func() { over <- s.notify(textEvent(0, "a"), false) }()
 		o.fail(errOutboxClosed)

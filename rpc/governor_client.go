@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type clientGuard struct {
 	repeatable map[string]struct{} // besides the methods of isRead
 	fallbacks  []*Client
 	flights    *readFlights // nil: identical reads are not merged
+	reconnects sync.Once    // for the first call: see governed
 }
 
 // CallContext calls a method and decodes the answer into result, a pointer, or drops it
@@ -31,7 +33,7 @@ type clientGuard struct {
 // On a client with a governor (see WithGovernor) the call waits for its share of the
 // budget first; it may return a *GovernorError, and has not been sent then.
 func (c *Client) CallContext(ctx context.Context, result interface{}, method string, args ...interface{}) error {
-	if g := c.guard.active(); g != nil {
+	if g := c.governed(); g != nil {
 		return g.call(ctx, c, result, method, args)
 	}
 	return c.callContextUnguarded(ctx, result, method, args...)
@@ -45,7 +47,7 @@ func (c *Client) CallContext(ctx context.Context, result interface{}, method str
 // On a client with a governor a batch of N waits for the share of N calls first; it may
 // return a *GovernorError, and has not been sent then.
 func (c *Client) BatchCallContext(ctx context.Context, b []BatchElem) error {
-	if g := c.guard.active(); g != nil {
+	if g := c.governed(); g != nil {
 		return g.batch(ctx, c, b)
 	}
 	return c.batchCallContextUnguarded(ctx, b)
@@ -56,7 +58,7 @@ func (c *Client) BatchCallContext(ctx context.Context, b []BatchElem) error {
 // On a client with a governor it waits for its share of the budget first; it may return
 // a *GovernorError, and has not been sent then.
 func (c *Client) Notify(ctx context.Context, method string, args ...interface{}) error {
-	if g := c.guard.active(); g != nil {
+	if g := c.governed(); g != nil {
 		return g.notify(ctx, c, method, args)
 	}
 	return c.notifyUnguarded(ctx, method, args...)
@@ -72,26 +74,41 @@ func (c *Client) Notify(ctx context.Context, method string, args ...interface{})
 // On a client with a governor the set-up waits for its share of the budget first; it may
 // return a *GovernorError. What the subscription delivers costs nothing.
 func (c *Client) Subscribe(ctx context.Context, namespace string, channel interface{}, args ...interface{}) (*ClientSubscription, error) {
-	if g := c.guard.active(); g != nil && !c.isHTTP {
+	if g := c.governed(); g != nil && !c.isHTTP {
 		return g.subscribe(ctx, c, namespace, channel, args)
 	}
 	return c.subscribeUnguarded(ctx, namespace, channel, args...)
 }
 
-// active returns g if it has a governor.
-func (g *clientGuard) active() *clientGuard {
+// governed returns the client's guard if it has a governor. Every call passes here
+// before it takes the send lock, so this is where reconnecting begins to cost: the dial
+// of a lost connection, and the message sent again on it. That happens with the lock
+// held, where nothing may wait.
+func (c *Client) governed() *clientGuard {
+	g := c.guard
 	if g == nil || g.governor == nil {
 		return nil
 	}
+	g.reconnects.Do(func() {
+		if dial := c.reconnectFunc; dial != nil {
+			c.reconnectFunc = func(ctx context.Context) (ServerCodec, error) {
+				g.governor.charge(1)
+				return dial(ctx)
+			}
+		}
+	})
 	return g
 }
 
-// reconnecting pays for the dial of a lost connection and the message sent again on it.
-// It is called with the client's send lock held, where nothing may wait.
-func (g *clientGuard) reconnecting() {
-	if g := g.active(); g != nil {
-		g.governor.charge(1)
+// attach returns g, which is nil without options of ours, as the guard of a client on
+// conn.
+func (g *clientGuard) attach(conn ServerCodec) *clientGuard {
+	if hc, ok := conn.(*httpConn); ok && g != nil && g.governor != nil {
+		client := *hc.client // the caller's may be in use elsewhere
+		client.Transport = retryAfterTransport{client.Transport}
+		hc.client = &client
 	}
+	return g
 }
 
 func (g *clientGuard) call(ctx context.Context, c *Client, result interface{}, method string, args []interface{}) error {

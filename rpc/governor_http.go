@@ -31,15 +31,25 @@ func (a *httpAttempt) Value(key interface{}) interface{} {
 	return a.Context.Value(key)
 }
 
-// guardHTTPResponse notes the Retry-After of a response for the attempt that ctx belongs
-// to. resp is nil if the request failed.
-func guardHTTPResponse(ctx context.Context, resp *http.Response) {
-	if resp == nil || len(resp.Header["Retry-After"]) == 0 {
-		return
+// retryAfterTransport notes the Retry-After of a response for the attempt that its
+// request belongs to.
+type retryAfterTransport struct {
+	base http.RoundTripper // nil: http.DefaultTransport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t retryAfterTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	base := t.base
+	if base == nil {
+		base = http.DefaultTransport
 	}
-	if a, ok := ctx.Value(httpAttemptKey{}).(*httpAttempt); ok {
-		a.retryAfter = parseRetryAfter(resp.Header, time.Now())
+	resp, err := base.RoundTrip(req)
+	if err == nil && len(resp.Header["Retry-After"]) > 0 {
+		if a, ok := req.Context().Value(httpAttemptKey{}).(*httpAttempt); ok {
+			a.retryAfter = parseRetryAfter(resp.Header, time.Now())
+		}
 	}
+	return resp, err
 }
 
 // parseRetryAfter returns the time that the header asks a client to wait: seconds, or a

@@ -58,6 +58,9 @@ func WithFallbacks(clients ...*Client) ClientOption {
 	return optionFunc(func(cfg *clientConfig) {
 		g := cfg.guarded()
 		g.fallbacks = append(g.fallbacks, clients...)
+		for _, c := range clients {
+			c.governed() // it is used without asking for that
+		}
 	})
 }
 

@@ -44,6 +44,9 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 		m.ctx = cp.ctx
 		cp.ctx = context.WithValue(cp.ctx, messageScopeKey{}, m)
 		fn(cp)
+		for _, n := range cp.notifiers {
+			n.activateQueue()
+		}
 	})
 }
 
@@ -127,6 +130,9 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 	}
 	resp := h.runCall(cp, msg)
 	cp.ctx = outer
+	if resp.Error != nil {
+		resp = s.chargeError(msg, resp)
+	}
 	s.ended.Store(uint32(m.outcomeOf(cp, resp)))
 	return resp
 }

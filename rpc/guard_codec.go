@@ -112,12 +112,13 @@ func (g *Guard) subLimits() subLimits {
 	return l
 }
 
-// attachGuard makes a handler known to the connection it serves.
+// attachGuard makes a handler known to the connection, or to the HTTP request, that
+// it serves.
 func (h *handler) attachGuard() {
 	c, ok := h.conn.(*guardCodec)
 	if !ok {
-		if requestScopeOf(h.rootCtx) != nil {
-			h.conn = refusalWriter{h.conn}
+		if request := requestScopeOf(h.rootCtx); request != nil {
+			h.conn = refusalWriter{request.watchReply(h.rootCtx, h.conn)}
 		}
 		return
 	}

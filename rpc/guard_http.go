@@ -48,7 +48,8 @@ func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
 			r.ContentLength = -1 // 0 would make a health check of a GET
 		}
 	}
-	s.serveHTTPUnguarded(&replyWriter{ResponseWriter: w, scope: scope}, r)
+	scope.w = &replyWriter{ResponseWriter: w, scope: scope}
+	s.serveHTTPUnguarded(scope.w, r)
 }
 
 func (g *Guard) openScope(r *http.Request) *requestScope {

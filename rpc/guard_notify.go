@@ -12,15 +12,17 @@ import (
 // handler. All of it is for connections that have an outbox; without one (no guard,
 // an in-process connection, the client's side) everything is upstream's.
 
-// attachGuard gives a subscription about to be made its queue. name is the name of
-// the subscription within its namespace.
-func (n *Notifier) attachGuard(name string) {
-	if c, ok := n.h.conn.(*guardCodec); ok && c.out != nil {
-		// A trace of a chain is a stream that its client pulls, block by block, and
-		// the only work is done for it: it is slowed down, never dropped.
-		pull := n.namespace == "debug" && name == "traceChain"
-		n.guard = c.out.newNotifier(n.namespace, name, pull)
+// queue returns the queue that delivers n's notifications, and makes it when it is
+// first asked for. It is nil where upstream delivers.
+func (n *Notifier) queue() *clientNotifier {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.guard == nil {
+		if c, ok := n.h.conn.(*guardCodec); ok && c.out != nil {
+			n.guard = c.out.newNotifier(n.namespace)
+		}
 	}
+	return n.guard
 }
 
 // Notify sends data to the client as the payload of a notification for the
@@ -29,11 +31,11 @@ func (n *Notifier) attachGuard(name string) {
 // It does not wait for the client, and says nothing about how many notifications
 // belong together; see NotifyEvent.
 func (n *Notifier) Notify(id ID, data any) error {
-	s := n.guard
+	s := n.queue()
 	if s == nil {
 		return n.notifyUnguarded(id, data)
 	}
-	n.prepare(id)
+	n.prepare(s, id)
 	result, err := EncodeResult(data)
 	if err != nil {
 		return err
@@ -45,17 +47,18 @@ func (n *Notifier) Notify(id ID, data any) error {
 // order. For the bound on events that wait it counts as one. Otherwise it is as
 // Notify. It must only be called if Bounded reports true.
 func (n *Notifier) NotifyEvent(id ID, ev *Event) error {
-	n.prepare(id)
-	return n.guard.notify(ev, true)
+	s := n.queue()
+	n.prepare(s, id)
+	return s.notify(ev, true)
 }
 
 // Bounded reports whether notifications are delivered through a bounded queue.
 // Without one Notify waits for the client.
-func (n *Notifier) Bounded() bool { return n.guard != nil }
+func (n *Notifier) Bounded() bool { return n.queue() != nil }
 
 // prepare refuses misuse as upstream's Notify does, and makes sure that the queue
 // knows the subscription's ID.
-func (n *Notifier) prepare(id ID) {
+func (n *Notifier) prepare(s *clientNotifier, id ID) {
 	n.mu.Lock()
 	sub, early := n.sub, !n.callReturned
 	n.mu.Unlock()
@@ -65,23 +68,21 @@ func (n *Notifier) prepare(id ID) {
 	case sub.ID != id:
 		panic("notification with another subscription's ID")
 	case early:
-		n.guard.bind(id)
+		s.bind(id)
 	}
 }
 
-// activate begins delivery, after the reply that tells the client the ID.
-func (n *Notifier) activate() error {
-	s := n.guard
-	if s == nil {
-		return n.activateUnguarded()
-	}
+// activateQueue begins delivery, after the reply that tells the client the ID.
+func (n *Notifier) activateQueue() {
 	n.mu.Lock()
-	sub := n.sub
-	n.activated = true
+	s, sub := n.guard, n.sub
 	n.mu.Unlock()
-	if sub == nil {
+	switch {
+	case s == nil:
+		return
+	case sub == nil:
 		s.cancel()
-		return nil
+		return
 	}
 	s.bind(sub.ID)
 	if s.activate(); s.isOver() {
@@ -89,7 +90,6 @@ func (n *Notifier) activate() error {
 		// connection. The handler has taken it over meanwhile.
 		n.h.endSubscription(sub.ID)
 	}
-	return nil
 }
 
 // runCall runs an admitted call. Subscriptions and polling filters take a place of
@@ -129,9 +129,12 @@ func (c *guardCodec) runSubscribe(cp *callProc, msg *jsonrpcMessage) *jsonrpcMes
 		c.out.unreserve() // it failed before a queue was made
 		return resp
 	}
-	// The client knows the ID as soon as the reply is written, and may unsubscribe
-	// before delivery begins.
 	n := cp.notifiers[before]
+	s := n.queue()
+	name, _ := parseSubscriptionName(msg.Params)
+	// A trace of a chain is a stream that its client pulls, block by block, and the
+	// only work is done for it: it is slowed down, never dropped.
+	s.describe(name, n.namespace == "debug" && name == "traceChain")
 	n.mu.Lock()
 	sub := n.sub
 	n.mu.Unlock()
@@ -139,9 +142,11 @@ func (c *guardCodec) runSubscribe(cp *callProc, msg *jsonrpcMessage) *jsonrpcMes
 	case resp.Error != nil:
 		// A subscription that was made before the call failed is never delivered
 		// to. Upstream keeps it until the connection closes; its place is free.
-		n.guard.cancel()
+		s.cancel()
 	case sub != nil:
-		n.guard.bind(sub.ID)
+		// The client knows the ID as soon as the reply is written, and may
+		// unsubscribe before delivery begins.
+		s.bind(sub.ID)
 	}
 	return resp
 }

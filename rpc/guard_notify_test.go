@@ -596,7 +596,8 @@ func TestGuardCallsOfADroppedConnectionEnd(t *testing.T) {
 func TestGuardMisuseOfNotifier(t *testing.T) {
 	o := newTestOutbox(t, newFakeConn(), wsFraming, testLimits)
 	require.True(t, o.reserve())
-	n := &Notifier{guard: o.newNotifier("eth", "feed", false)}
+	n := &Notifier{guard: o.newNotifier("eth")}
+	n.guard.describe("feed", false)
 	require.Panics(t, func() { n.Notify("0x1", 1) })
 	n.sub = &Subscription{ID: "0x1"}
 	require.Panics(t, func() { n.Notify("0x2", 1) })

@@ -224,7 +224,8 @@ func runOutboxModel(t *testing.T, r *rand.Rand, seed int64) {
 		case op < 2: // subscribe
 			id := ID(fmt.Sprintf("0x%x", len(ids)))
 			require.True(t, o.reserve())
-			s := o.newNotifier("eth", "logs", false)
+			s := o.newNotifier("eth")
+			s.describe("logs", false)
 			s.bind(id)
 			ids, real[id], m.subs[id] = append(ids, id), s, &modelSub{id: id, over: m.over}
 

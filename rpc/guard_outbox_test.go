@@ -190,7 +190,8 @@ func heldSub(o *outbox, id ID) *clientNotifier {
 	if !o.reserve() {
 		panic("no place")
 	}
-	s := o.newNotifier("eth", "logs", false)
+	s := o.newNotifier("eth")
+	s.describe("logs", false)
 	s.bind(id)
 	return s
 }

@@ -15,23 +15,21 @@ import (
 // errReplyCut is what writing says after the reply's transfer was ended early.
 var errReplyCut = errors.New("client does not take its reply")
 
-// newHTTPServerConn stands in front of upstream's function of that name, which makes
-// the codec of one HTTP request.
-func (s *Server) newHTTPServerConn(r *http.Request, w http.ResponseWriter) ServerCodec {
-	codec := s.newHTTPServerConnUnguarded(r, w)
-	scope := requestScopeOf(r.Context())
-	if scope == nil || !scope.g.untrusted() {
-		return codec
+// watchReply has the replies of a request of an untrusted client written, through w,
+// from where they lie. conn is upstream's codec.
+func (s *requestScope) watchReply(ctx context.Context, conn jsonWriter) jsonWriter {
+	if s.w == nil || !s.g.untrusted() {
+		return conn
 	}
-	scope.out = newHTTPOut(scope.g.replies.stall, r.Context(), w)
-	return &httpReplyCodec{ServerCodec: codec, w: w, out: scope.out}
+	s.out = newHTTPOut(s.g.replies.stall, ctx, s.w)
+	return &httpReplyCodec{jsonWriter: conn, w: s.w, out: s.out}
 }
 
 // httpReplyCodec writes the replies of one HTTP request from where they lie. The
 // codec underneath would copy them into its buffer first, whole batches included,
 // and hold both until the client has taken the last byte.
 type httpReplyCodec struct {
-	ServerCodec
+	jsonWriter
 	w   http.ResponseWriter
 	out *httpOut
 }

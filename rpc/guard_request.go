@@ -13,8 +13,9 @@ import (
 type requestScope struct {
 	g   *Guard
 	key clientKey
-	end context.Context // ends with the client or the server
-	out *httpOut        // the way of the reply; nil: it is not watched
+	end context.Context     // ends with the client or the server
+	w   http.ResponseWriter // of the reply; nil: somebody else writes it
+	out *httpOut            // the way of the reply; nil: it is not watched
 
 	mu     sync.Mutex
 	status int // of the reply, if a refusal wants its own; 0: upstream's

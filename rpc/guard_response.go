@@ -41,7 +41,7 @@ func (m *messageScope) reserveReply(msg *jsonrpcMessage, s *callScope) *jsonrpcM
 	if err != nil {
 		m.g.admission.gate.books[s.class].refuse(refusedReply)
 		s.permit.end(outcomeRefused)
-		return msg.errorResponseUnguarded(err)
+		return msg.errorResponse(err)
 	}
 	if s.reply = reply; reply == nil {
 		return nil // dry run
@@ -107,7 +107,7 @@ func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
 	}
 	if s.unwanted() {
 		// The client has been answered or has left; encoding would be for nobody.
-		return msg.errorResponseUnguarded(&internalServerError{errcodeTimeout, errMsgTimeout})
+		return msg.errorResponse(&internalServerError{errcodeTimeout, errMsgTimeout})
 	}
 	buf := &replyBuffer{charge: s.reply.encode, max: s.reply.books.max}
 	if s.reply.books.dryRun {
@@ -150,7 +150,7 @@ func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
 
 // refuseReply answers a call whose reply does not fit. The connection lives on.
 func (s *callScope) refuseReply(msg *jsonrpcMessage, err error) *jsonrpcMessage {
-	return msg.errorResponseUnguarded(s.reply.fail(err))
+	return msg.errorResponse(s.reply.fail(err))
 }
 
 // unwanted reports whether nobody waits for the reply any more.
@@ -158,49 +158,45 @@ func (s *callScope) unwanted() bool {
 	return s.ctx != nil && s.ctx.Err() != nil
 }
 
-// errorResponse stands in front of upstream's function of that name. The data of an
-// error counts like a result.
-func (msg *jsonrpcMessage) errorResponse(err error) *jsonrpcMessage {
-	resp := msg.errorResponseUnguarded(err)
-	if internal, ok := err.(*internalServerError); ok {
-		// These come from other goroutines too, about calls that are executing, so
-		// the call's scope must not be touched. They are small.
-		if err != errReplyTooLarge && (internal.code == errcodeTimeout || internal.code == errcodeResponseTooLarge) {
-			resp.guard = cutShort
-		}
+// chargeError charges the error that a call has come to: its data counts like a
+// result. It returns the reply to send.
+func (s *callScope) chargeError(msg, resp *jsonrpcMessage) *jsonrpcMessage {
+	resp.guard = hasRun
+	if s.reply == nil {
 		return resp
 	}
-	s := msg.guard
-	if s == nil || s.reply == nil {
-		return resp
-	}
-	size := int64(resp.errorSize())
-	if max := s.reply.books.max; max > 0 && size > max {
+	var err error
+	if size, max := int64(resp.errorSize()), s.reply.books.max; max > 0 && size > max {
 		err = s.reply.fail(errReplyTooLarge)
 	} else if err = s.reply.err(); err == nil {
 		err = s.reply.abandon(size)
 	}
 	if err != nil {
-		return msg.errorResponseUnguarded(err)
+		resp = msg.errorResponse(err)
+		resp.guard = hasRun
 	}
 	return resp
 }
 
-// cutShort marks the answers that upstream makes up for calls of a batch which did
-// not come to their turn: its time was over, or its replies too large.
-var cutShort = new(callScope)
+// hasRun marks the errors of calls that ran. In a batch that was cut short they stand
+// beside those that upstream makes up for the calls which did not come to their turn.
+var hasRun = new(callScope)
 
-// countCutShort books the entries of a batch that were answered without having run:
-// each arrived and failed, since that is what its client was told. The one that was
-// executing when the time was over is in the books already.
-func countCutShort(ctx context.Context, msgs []*jsonrpcMessage) {
+// countCutShort books the entries of a batch that were answered without having run,
+// because its time was over, or its replies too large: each arrived and failed, since
+// that is what its client was told. The one that was executing when the time was over
+// is in the books already.
+func countCutShort(ctx context.Context, msgs []*jsonrpcMessage, isError bool) {
 	m, ok := ctx.Value(messageScopeKey{}).(*messageScope)
-	if !ok || !m.g.untrusted() {
+	if !isError || !ok || !m.g.untrusted() {
 		return
 	}
 	n := uint64(0)
 	for _, msg := range msgs {
-		if msg.guard == cutShort {
+		if msg.guard != nil {
+			continue
+		}
+		if code := msg.errorCode(); code == errcodeTimeout || code == errcodeResponseTooLarge {
 			n++
 		}
 	}

@@ -12,6 +12,14 @@ import "context"
 // an error is encoded when the message is made.
 func (msg *jsonrpcMessage) errorSize() int { return len(msg.Error) }
 
+// errorCode is the code of a message's error, 0 if it has none.
+func (msg *jsonrpcMessage) errorCode() int {
+	if e := msg.decodeError(); e != nil {
+		return e.Code
+	}
+	return 0
+}
+
 // readLimit is the largest WebSocket message that the server reads, in bytes.
 // The field came with v1.16.3.
 func (s *Server) readLimit() int64 { return s.wsReadLimit }
@@ -41,7 +49,7 @@ func (c *guardCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError
 func (c *guardCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
 	releaseMessage(ctx, isError)
 	fillRefusals(msgs...)
-	countCutShort(ctx, msgs)
+	countCutShort(ctx, msgs, isError)
 	if c.out == nil {
 		return c.ServerCodec.writeJSONBatch(ctx, msgs, isError)
 	}
@@ -62,10 +70,10 @@ func (w refusalWriter) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessag
 }
 
 func (c *httpReplyCodec) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
-	return c.send(msg, nil, isError, func() error { return c.ServerCodec.writeJSON(ctx, msg, isError) })
+	return c.send(msg, nil, isError, func() error { return c.jsonWriter.writeJSON(ctx, msg, isError) })
 }
 
 func (c *httpReplyCodec) writeJSONBatch(ctx context.Context, msgs []*jsonrpcMessage, isError bool) error {
-	countCutShort(ctx, msgs)
-	return c.send(nil, msgs, isError, func() error { return c.ServerCodec.writeJSONBatch(ctx, msgs, isError) })
+	countCutShort(ctx, msgs, isError)
+	return c.send(nil, msgs, isError, func() error { return c.jsonWriter.writeJSONBatch(ctx, msgs, isError) })
 }

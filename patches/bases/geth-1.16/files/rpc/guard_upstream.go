@@ -28,6 +28,14 @@ func (msg *jsonrpcMessage) errorSize() int {
 	return size
 }
 
+// errorCode is the code of a message's error, 0 if it has none.
+func (msg *jsonrpcMessage) errorCode() int {
+	if msg.Error == nil {
+		return 0
+	}
+	return msg.Error.Code
+}
+
 // readLimit is the largest WebSocket message that the server reads, in bytes.
 // The field came with v1.16.3; before, the limit was a constant.
 func (s *Server) readLimit() int64 {
@@ -83,7 +91,7 @@ func (c *guardCodec) writeJSON(ctx context.Context, v interface{}, isError bool)
 		}
 	case []*jsonrpcMessage:
 		fillRefusals(v...)
-		countCutShort(ctx, v)
+		countCutShort(ctx, v, isError)
 		if c.out != nil {
 			return c.out.writeReply(nil, append([]*jsonrpcMessage{}, v...))
 		}
@@ -105,12 +113,12 @@ func (w refusalWriter) writeJSON(ctx context.Context, v interface{}, isError boo
 }
 
 func (c *httpReplyCodec) writeJSON(ctx context.Context, v interface{}, isError bool) error {
-	upstream := func() error { return c.ServerCodec.writeJSON(ctx, v, isError) }
+	upstream := func() error { return c.jsonWriter.writeJSON(ctx, v, isError) }
 	switch v := v.(type) {
 	case *jsonrpcMessage:
 		return c.send(v, nil, isError, upstream)
 	case []*jsonrpcMessage:
-		countCutShort(ctx, v)
+		countCutShort(ctx, v, isError)
 		return c.send(nil, v, isError, upstream)
 	}
 	return upstream()
