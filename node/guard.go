@@ -3,7 +3,6 @@
 package node
 
 import (
-	"net"
 	"runtime"
 
 	"github.com/ethereum/go-ethereum/rpc"
@@ -38,12 +37,12 @@ func (n *Node) setupGuard() error {
 		return err
 	}
 	ng := &nodeGuard{guard: guard, bodyLimit: n.config.guardBodyLimit()}
-	n.http.guard, n.ws.guard, n.ipc.guard = ng, ng, ng
+	n.http.guard, n.ws.guard = ng, ng
 	// Their listeners, too, are for trusted clients only.
 	auth := &nodeGuard{guard: guard.Trusted()}
 	n.httpAuth.guard, n.wsAuth.guard = auth, auth
 	n.inprocHandler.SetGuard(guard.InProc())
-	n.rpcAPIs = append(n.rpcAPIs, guard.APIs()...)
+	n.rpcAPIs = append(n.rpcAPIs, guard.APIs()...) // the IPC server finds the guard among them
 	guard.PublishMetrics()
 	rpc.SampleClientLogs()
 	return nil
@@ -63,11 +62,4 @@ func (ng *nodeGuard) attach(srv *rpc.Server, config rpcEndpointConfig) {
 	if config.httpBodyLimit == 0 && ng.bodyLimit > 0 {
 		srv.SetHTTPBodyLimit(ng.bodyLimit) // admin_startHTTP and admin_startWS pass none
 	}
-}
-
-func (ng *nodeGuard) startIPC(endpoint string, apis []rpc.API) (net.Listener, *rpc.Server, error) {
-	if ng == nil {
-		return rpc.StartIPCEndpoint(endpoint, apis)
-	}
-	return ng.guard.StartIPCEndpoint(endpoint, apis)
 }

@@ -2,29 +2,29 @@
 
 package rpc
 
-import (
-	"fmt"
-	"net"
-)
+// wrapCodec returns codec as the server's guard serves it.
+func (s *Server) wrapCodec(codec ServerCodec) ServerCodec {
+	g := s.services.guard
+	if g == nil {
+		g = s.services.publishedGuard().Trusted()
+	}
+	return g.wrapCodec(codec)
+}
 
-// StartIPCEndpoint is the package's function of that name with a server that has
-// its guard before the listener accepts: setting it on the server afterwards
-// would race the first connection. Clients of the endpoint are trusted.
-func (g *Guard) StartIPCEndpoint(endpoint string, apis []API) (net.Listener, *Server, error) {
-	if g = g.orStandIn(); g == nil {
-		return StartIPCEndpoint(endpoint, apis)
+// publishedGuard returns the guard whose own API is among the services, nil if that of
+// none is. A server that was given no guard and serves this API is that of an IPC
+// endpoint, which serves every API of its node: StartIPCEndpoint makes it and accepts
+// connections at once, so that setting a guard on it afterwards would race the first.
+func (r *serviceRegistry) publishedGuard() *Guard {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status := r.services["admin"].callbacks["rpcStatus"]
+	if status == nil {
+		return nil
 	}
-	srv := newPlainServer()
-	srv.SetGuard(g.Trusted())
-	for _, api := range apis {
-		if err := srv.RegisterName(api.Namespace, api.Service); err != nil {
-			return nil, nil, fmt.Errorf("IPC namespace %q: %w", api.Namespace, err)
-		}
+	api, ok := status.rcvr.Interface().(*GuardAPI)
+	if !ok {
+		return nil
 	}
-	listener, err := ipcListen(endpoint)
-	if err != nil {
-		return nil, nil, err
-	}
-	go srv.ServeListener(listener)
-	return listener, srv, nil
+	return api.g
 }
