@@ -350,7 +350,7 @@ func TestStatus(t *testing.T) {
 		b.WriteString("@@ -" + strings.Repeat("1", 1+i/10) + ",3 +1,3 @@ func handle\n a\n-x\n-y\n+z\n b\n")
 	}
 	w.write("patches/call.patch", strings.ReplaceAll(b.String(), ",3 +1,3", ",4 +1,3"))
-	w.fails([]string{"53 hunks, at most 52", "lines touched, at most 110"}, "status")
+	w.fails([]string{"54 hunks, at most 53", "lines touched, at most 110"}, "status")
 }
 
 func TestUsage(t *testing.T) {
