@@ -30,10 +30,11 @@ const (
 	dropConnBytes dropReason = "connbytes" // more bytes wait than the connection may have
 	dropTooLarge  dropReason = "toolarge"  // one result is larger than any result may be
 	dropWrite     dropReason = "write"     // writing to the client failed
+	dropDisplaced dropReason = "displaced" // another client needs its place
 )
 
 // dropReasons lists all of them.
-var dropReasons = []dropReason{dropEvents, dropBytes, dropConnBytes, dropTooLarge, dropWrite}
+var dropReasons = []dropReason{dropEvents, dropBytes, dropConnBytes, dropTooLarge, dropWrite, dropDisplaced}
 
 // subLimits bounds what waits for a client that does not keep up.
 type subLimits struct {
@@ -42,6 +43,7 @@ type subLimits struct {
 	connBytes int64 // bytes waiting for all subscriptions of the connection
 	subs      int   // subscriptions of the connection; 0: any number
 	result    int64 // bytes of one result; 0: any number
+	kept      int64 // bytes that the subscriptions of the node may keep; for reports
 	notice    bool  // a dropped client is told by a message, and its connection stays
 	dryRun    bool  // drops are reported, but the producer waits instead
 	books     *subBooks
@@ -108,6 +110,7 @@ type clientNotifier struct {
 	bytes   int64        // waiting
 	written uint64       // block of the last event that was written whole; 0: none
 	waits   bool         // a producer waits, or has waited
+	kept    *charge      // for what it keeps of its request
 }
 
 type subState uint8
@@ -374,6 +377,7 @@ func (s *clientNotifier) endLocked() {
 		})
 	}
 	s.state = subOver
+	s.kept.close()
 	s.out.places--
 	s.out.limits.books.count(-1, 0)
 	if s.id == "" {

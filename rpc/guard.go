@@ -63,6 +63,7 @@ type guardCore struct {
 	replies    *guardReplies
 	subs       subBooks
 	filters    *filterBook
+	kept       *byteBudget // what subscriptions and polling filters keep
 	body       *byteBudget // bytes of requests
 	bodyBooks  bodyBooks
 	parsing    chan struct{} // a slot for each large body being parsed
@@ -97,6 +98,9 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	}
 	if core.replies, err = newGuardReplies(&cfg, core.clock); err != nil {
 		return nil, fmt.Errorf("--rpc.reply: %w", err)
+	}
+	if core.kept, err = cfg.newKeptBudget(); err != nil {
+		return nil, err
 	}
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
 	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)

@@ -108,6 +108,7 @@ func (g *Guard) subLimits() subLimits {
 	if g.untrusted() {
 		l.subs = cfg.Max
 		l.result = g.cfg.Reply.Max
+		l.kept = cfg.Budget
 	}
 	return l
 }

@@ -72,6 +72,7 @@ type GuardSubConfig struct {
 	Bytes     int64  // bytes waiting for one subscription, at least 1
 	ConnBytes int64  // bytes waiting for all subscriptions of a connection, at least Bytes
 	Max       int    // subscriptions of one connection, at least 1
+	Budget    int64  // what the subscriptions and polling filters of a node keep, 4 KiB each and their parameters; 0: derived, memory/64 within 64..256 MiB
 }
 
 // GuardFilterConfig bounds the polling filters.
@@ -105,6 +106,8 @@ const (
 	maxBodyBudget  = 256 << 20
 	minReplyBudget = 256 << 20
 	maxReplyBudget = 512 << 20
+	minKeptBudget  = 64 << 20
+	maxKeptBudget  = 256 << 20
 )
 
 // DefaultGuardConfig is the configuration of a node that says nothing else.
@@ -159,6 +162,9 @@ func (c GuardConfig) resolve(env GuardEnv) GuardConfig {
 		derived := min(max(memory/8, minReplyBudget), maxReplyBudget)
 		c.Reply.Budget = max(derived, c.Reply.Max)
 	}
+	if c.Sub.Budget == 0 {
+		c.Sub.Budget = min(max(memory/64, minKeptBudget), maxKeptBudget)
+	}
 	return c
 }
 
@@ -192,6 +198,7 @@ func (c GuardConfig) validate(env GuardEnv) error {
 		{"rpc.sub.bytes", "Sub.Bytes", c.Sub.Bytes, 1, math.MaxInt64},
 		{"rpc.sub.conn-bytes", "Sub.ConnBytes", c.Sub.ConnBytes, max(1, c.Sub.Bytes), math.MaxInt64},
 		{"rpc.sub.max", "Sub.Max", int64(c.Sub.Max), 1, maxInt},
+		{"rpc.sub.budget", "Sub.Budget", c.Sub.Budget, 1 << 20, math.MaxInt64},
 		{"rpc.filter.max", "Filter.Max", int64(c.Filter.Max), 1, maxInt},
 		{"rpc.filter.max-per-client", "Filter.MaxPerClient", int64(c.Filter.MaxPerClient), 1, int64(max(1, c.Filter.Max))},
 		{"rpc.filter.bytes", "Filter.Bytes", c.Filter.Bytes, 1, math.MaxInt64},

@@ -62,6 +62,7 @@ type filterPlace struct {
 	client clientKey
 	owner  PollingFilters
 	polled mclock.AbsTime
+	kept   *charge // for what it keeps of its request
 }
 
 // sweepPause is the least time between two searches for filters that have gone.
@@ -102,8 +103,7 @@ func (b *filterBook) reserve(client clientKey, limitClient bool) error {
 		b.refuseAndUnlock()
 		return &limitError{"too many filters", b.max}
 	}
-	delete(b.filters, loser)
-	b.takeLocked(place.client, -1)
+	b.leaveLocked(loser)
 	b.takeLocked(client, 1)
 	b.displace++
 	b.mu.Unlock()
@@ -165,6 +165,7 @@ func (b *filterBook) leaveLocked(id ID) {
 	if p := b.filters[id]; p != nil {
 		delete(b.filters, id)
 		b.takeLocked(p.client, -1)
+		p.kept.close()
 	}
 }
 
@@ -177,6 +178,16 @@ func (b *filterBook) takeLocked(client clientKey, n int) {
 	}
 	filterActiveGauge.Inc(int64(n))
 	filterActiveMaxGauge.UpdateIfGt(int64(b.taken))
+}
+
+// sweep looks for filters that have gone, unless that was done just now.
+func (b *filterBook) sweep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.clock.Now().Sub(b.swept) >= sweepPause {
+		b.swept = b.clock.Now()
+		b.sweepAndLock()
+	}
 }
 
 // sweepAndLock takes filters off the books that have gone. It gives up the lock
@@ -258,13 +269,23 @@ func (g *Guard) runFilterCall(kind filterCall, client clientKey, h *handler, cp 
 		}
 		return h.handleCallUnguarded(cp, msg)
 	}
+	kept, err := g.keep(client, msg)
+	if err != nil {
+		b.sweep() // those that have expired keep nothing
+		if kept, err = g.keep(client, msg); err != nil {
+			b.unreserve(client)
+			return msg.errorResponse(err)
+		}
+	}
 	resp := h.handleCallUnguarded(cp, msg)
 	var id ID
 	if resp.Error != nil || json.Unmarshal(resp.Result, &id) != nil {
+		kept.close()
 		b.unreserve(client)
 		return resp
 	}
 	b.enter(id, client, filters)
+	b.keep(id, kept)
 	if !g.cfg.DryRun {
 		filters.Limit(id, client, FilterLimits{Bytes: g.cfg.Filter.Bytes, TotalBytes: g.cfg.Filter.TotalBytes})
 	}

@@ -15,9 +15,10 @@ type guardGauge struct {
 	read func() int64
 }
 
-// intakeGauges shows the books of request bytes and connections.
+// intakeGauges shows the books of request bytes, of what subscriptions keep of them
+// and of connections.
 func (c *guardCore) intakeGauges() []guardGauge {
-	b, t, k := c.body, c.conns, &c.bodyBooks
+	b, t, k, kept := c.body, c.conns, &c.bodyBooks, c.kept
 	return []guardGauge{
 		{"rpc/body/inuse", func() int64 { return b.stats().InUse }},
 		{"rpc/body/inuse/max", func() int64 { return b.stats().High }},
@@ -27,6 +28,11 @@ func (c *guardCore) intakeGauges() []guardGauge {
 		{"rpc/body/toolarge", func() int64 { return int64(k.tooLarge.Load()) }},
 		{"rpc/body/idle", func() int64 { return int64(k.idle.Load()) }}, // client stalled
 		{"rpc/body/slow", func() int64 { return int64(k.slow.Load()) }}, // client too slow in all
+		{"rpc/subscription/kept/inuse", func() int64 { return kept.stats().InUse }},
+		{"rpc/subscription/kept/inuse/max", func() int64 { return kept.stats().High }},
+		{"rpc/subscription/kept/limit", func() int64 { return kept.limit }},
+		{"rpc/subscription/kept/refused", func() int64 { return int64(kept.stats().Refused) }},
+		{"rpc/subscription/kept/displaced", func() int64 { return int64(kept.stats().Evicted) }},
 		{"rpc/conn/active", t.active.Load},
 		{"rpc/conn/active/max", t.high.Load},
 		{"rpc/conn/limit", func() int64 { return int64(t.max) }},

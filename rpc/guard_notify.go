@@ -123,9 +123,17 @@ func (c *guardCodec) runSubscribe(cp *callProc, msg *jsonrpcMessage) *jsonrpcMes
 			return msg.errorResponse(&limitError{"too many subscriptions on this connection", c.g.cfg.Sub.Max})
 		}
 	}
+	_, client, _ := callOrigin(cp)
+	kept, err := c.g.keep(client, msg)
+	if err != nil {
+		c.g.subs.countRefusal()
+		c.out.unreserve()
+		return msg.errorResponse(err)
+	}
 	before := len(cp.notifiers)
 	resp := c.h.handleCallUnguarded(cp, msg)
 	if len(cp.notifiers) == before {
+		kept.close()
 		c.out.unreserve() // it failed before a queue was made
 		return resp
 	}
@@ -138,6 +146,7 @@ func (c *guardCodec) runSubscribe(cp *callProc, msg *jsonrpcMessage) *jsonrpcMes
 	n.mu.Lock()
 	sub := n.sub
 	n.mu.Unlock()
+	n.guard.keep(kept)
 	switch {
 	case resp.Error != nil:
 		// A subscription that was made before the call failed is never delivered

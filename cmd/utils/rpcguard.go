@@ -85,6 +85,8 @@ var guardFlags = []guardFlag{
 		func(c *rpc.GuardConfig) *int64 { return &c.Sub.ConnBytes }),
 	guardInt("rpc.sub.max", "Maximum number of subscriptions on one connection",
 		func(c *rpc.GuardConfig) *int { return &c.Sub.Max }),
+	guardBytes("rpc.sub.budget", "Maximum bytes that subscriptions and polling filters keep, 4 KiB each and their parameters (0 = memory / 64, 64 to 256 MiB)",
+		func(c *rpc.GuardConfig) *int64 { return &c.Sub.Budget }),
 
 	guardInt("rpc.filter.max", "Maximum number of polling filters",
 		func(c *rpc.GuardConfig) *int { return &c.Filter.Max }),
