@@ -84,14 +84,22 @@ type byteBudget struct {
 	clients map[clientKey]*budgetClient
 	any     shares // bytes that can be displaced, by client
 	anyBig  shares // the same of charges above smallMax only
+	spare   *budgetClient
+	spares  int
 }
 
-// budgetClient is what one client holds.
+// budgetClient is what one client holds. Records are reused, so that a small charge
+// costs no allocation.
 type budgetClient struct {
-	held  int64
-	small chargeList // can be displaced; longest without growth first
-	big   chargeList // the same for charges above smallMax
+	held        int64
+	small       chargeList // can be displaced; longest without growth first
+	big         chargeList // the same for charges above smallMax
+	any, anyBig shareHolder
+	next        *budgetClient // of the spare ones
 }
+
+// spareClients is how many records of clients that hold nothing are kept.
+const spareClients = 256
 
 // newByteBudget returns a budget of limit bytes of which smallReserve are kept
 // for charges of at most smallMax bytes.
@@ -165,7 +173,8 @@ type charge struct {
 
 	// The rest is guarded by b.mu.
 	size       int64
-	onEvict    func() // nil: cannot be displaced
+	client     *budgetClient // valid while size is above 0
+	onEvict    evictee       // nil: cannot be displaced
 	displaced  bool
 	over       bool // counted as refused in a dry run
 	closed     bool
@@ -176,6 +185,13 @@ type charge struct {
 	prev, next *charge
 }
 
+// evictee is told that its charge was displaced. It is called without locks.
+type evictee interface{ evicted() }
+
+type evictFunc func()
+
+func (f evictFunc) evicted() { f() }
+
 // open returns a holder of no bytes yet. onEvict, if not nil, lets others
 // displace it: it is called without locks, once, from their goroutine, after
 // the bytes are gone; the charge may have been closed by then. A nil budget
@@ -184,7 +200,21 @@ func (b *byteBudget) open(key clientKey, onEvict func()) *charge {
 	if b == nil {
 		return nil
 	}
-	return &charge{b: b, key: key, onEvict: onEvict}
+	c := &charge{b: b, key: key}
+	if onEvict != nil {
+		c.onEvict = evictFunc(onEvict)
+	}
+	return c
+}
+
+// openIn is open for a holder that is part of a larger record, which is told when it
+// is displaced. The record must not be reused while it can be.
+func (b *byteBudget) openIn(c *charge, key clientKey, whom evictee) *charge {
+	if b == nil {
+		return nil
+	}
+	*c = charge{b: b, key: key, onEvict: whom}
+	return c
 }
 
 // grow adds n bytes to the charge, to be called before they are read or built.
@@ -198,8 +228,8 @@ func (c *charge) grow(n int64) error {
 		panic("rpc: charge grown by a negative number of bytes")
 	}
 	victims, refusal := c.b.grow(c, n)
-	for _, fn := range victims {
-		fn()
+	for _, v := range victims {
+		v.evicted()
 	}
 	if refusal != nil {
 		return refusal
@@ -232,7 +262,10 @@ func (c *charge) setEvict(onEvict func()) bool {
 		return false
 	}
 	c.b.unlinkLocked(c)
-	c.onEvict = onEvict
+	c.onEvict = nil
+	if onEvict != nil {
+		c.onEvict = evictFunc(onEvict)
+	}
 	c.b.linkLocked(c)
 	return true
 }
@@ -245,8 +278,11 @@ func (c *charge) touch() {
 	}
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	c.b.unlinkLocked(c)
-	c.b.linkLocked(c)
+	if c.list != nil && c.list.last != c {
+		list := c.list
+		list.remove(c)
+		list.pushBack(c)
+	}
 }
 
 // held returns how many bytes the charge holds.
@@ -275,7 +311,7 @@ func (c *charge) close() {
 }
 
 // grow returns the callbacks of those displaced.
-func (b *byteBudget) grow(c *charge, n int64) ([]func(), *budgetError) {
+func (b *byteBudget) grow(c *charge, n int64) ([]evictee, *budgetError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c.closed {
@@ -341,7 +377,7 @@ func (b *byteBudget) roomLocked(c *charge, want int64) int64 {
 // makeRoomLocked displaces whom the shares name until c fits with want bytes.
 // If it cannot, nobody is displaced: the rules are checked on the running
 // numbers first, and what was taken out is put back.
-func (b *byteBudget) makeRoomLocked(c *charge, want int64) ([]func(), bool) {
+func (b *byteBudget) makeRoomLocked(c *charge, want int64) ([]evictee, bool) {
 	if c.displaced || want > b.limit {
 		return nil, false
 	}
@@ -370,13 +406,13 @@ func (b *byteBudget) makeRoomLocked(c *charge, want int64) ([]func(), bool) {
 		b.setLocked(victim, 0)
 		whole, big = b.excessLocked(c, want)
 	}
-	fns := make([]func(), len(out))
+	told := make([]evictee, len(out))
 	for i, victim := range out {
 		victim.displaced = true
-		fns[i], victim.onEvict = victim.onEvict, nil
+		told[i], victim.onEvict = victim.onEvict, nil
 	}
 	b.evicted += uint64(len(out))
-	return fns, true
+	return told, true
 }
 
 // victimLocked returns the transfer that goes next, nil if there is none.
@@ -419,18 +455,18 @@ func (b *byteBudget) restoreLocked(c *charge, n int64) {
 	b.countLocked(c, n)
 	if list, share := b.listOfLocked(c); list != nil {
 		list.pushFront(c)
-		b.addShares(c, share)
+		b.shareLocked(c, share, c.size)
 	}
 }
 
 func (b *byteBudget) countLocked(c *charge, n int64) {
-	cl := b.clients[c.key]
-	if cl == nil {
+	cl := c.client
+	if c.size == 0 {
 		if n == 0 {
 			return
 		}
-		cl = new(budgetClient)
-		b.clients[c.key] = cl
+		cl = b.clientLocked(c.key)
+		c.client = cl
 	}
 	cl.held += n - c.size
 	b.total += n - c.size
@@ -443,7 +479,36 @@ func (b *byteBudget) countLocked(c *charge, n int64) {
 	c.size = n
 	b.high = max(b.high, b.total)
 	if cl.held == 0 {
-		delete(b.clients, c.key)
+		b.forgetLocked(c.key, cl)
+	}
+	if n == 0 {
+		c.client = nil
+	}
+}
+
+// clientLocked returns the record of a client.
+func (b *byteBudget) clientLocked(key clientKey) *budgetClient {
+	cl := b.clients[key]
+	if cl != nil {
+		return cl
+	}
+	if cl = b.spare; cl != nil {
+		b.spare, cl.next = cl.next, nil
+		b.spares--
+	} else {
+		cl = new(budgetClient)
+	}
+	cl.any.key, cl.anyBig.key = key, key
+	b.clients[key] = cl
+	return cl
+}
+
+// forgetLocked takes the record of a client that holds nothing away.
+func (b *byteBudget) forgetLocked(key clientKey, cl *budgetClient) {
+	delete(b.clients, key)
+	if b.spares < spareClients {
+		cl.next, b.spare = b.spare, cl
+		b.spares++
 	}
 }
 
@@ -451,7 +516,7 @@ func (b *byteBudget) countLocked(c *charge, n int64) {
 func (b *byteBudget) linkLocked(c *charge) {
 	if list, big := b.listOfLocked(c); list != nil {
 		list.pushBack(c)
-		b.addShares(c, big)
+		b.shareLocked(c, big, c.size)
 	}
 }
 
@@ -461,17 +526,16 @@ func (b *byteBudget) listOfLocked(c *charge) (list *chargeList, big bool) {
 	if c.onEvict == nil || c.size == 0 {
 		return nil, false
 	}
-	cl := b.clients[c.key]
 	if c.size > b.smallMax {
-		return &cl.big, true
+		return &c.client.big, true
 	}
-	return &cl.small, false
+	return &c.client.small, false
 }
 
-func (b *byteBudget) addShares(c *charge, big bool) {
-	b.any.add(c.key, c.size)
+func (b *byteBudget) shareLocked(c *charge, big bool, n int64) {
+	b.any.adjust(&c.client.any, n)
 	if big {
-		b.anyBig.add(c.key, c.size)
+		b.anyBig.adjust(&c.client.anyBig, n)
 	}
 }
 
@@ -480,10 +544,7 @@ func (b *byteBudget) unlinkLocked(c *charge) {
 		return
 	}
 	c.list.remove(c)
-	b.any.remove(c.key, c.size)
-	if c.size > b.smallMax {
-		b.anyBig.remove(c.key, c.size)
-	}
+	b.shareLocked(c, c.size > b.smallMax, -c.size)
 }
 
 // chargeList is a list of charges that costs no allocation.

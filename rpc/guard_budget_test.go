@@ -377,8 +377,8 @@ func TestByteBudgetModel(t *testing.T) {
 		}
 		require.Zero(t, b.stats().InUse)
 		require.Empty(t, b.clients)
-		require.Empty(t, b.any.holders)
-		require.Empty(t, b.anyBig.holders)
+		require.Empty(t, b.any.order)
+		require.Empty(t, b.anyBig.order)
 	}
 }
 
