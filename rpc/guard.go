@@ -66,6 +66,7 @@ type guardCore struct {
 	kept       *byteBudget // what subscriptions and polling filters keep
 	body       *byteBudget // bytes of requests
 	bodyBooks  bodyBooks
+	bodyTimer  bodyTimer
 	parsing    chan struct{} // a slot for each large body being parsed
 	conns      *connTable
 	connResets atomic.Uint64 // connections ended for resetting streams
@@ -105,6 +106,7 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
 	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)
 	core.conns.dry = cfg.DryRun
+	core.bodyTimer.clock = core.clock
 	core.parsing = make(chan struct{}, max(1, env.Procs-1))
 	return &Guard{guardCore: core}, nil
 }

@@ -68,7 +68,7 @@ func (c *guardCodec) chargeMessage(calls bool) {
 // has been built. The answer to a call that has run out of time, an isError, leaves
 // them to the method that is still at work.
 func releaseMessage(ctx context.Context, isError bool) {
-	if m, ok := ctx.Value(messageScopeKey{}).(*messageScope); ok && !isError {
+	if m := messageOf(ctx); m != nil && !isError {
 		m.releaseBody()
 	}
 }

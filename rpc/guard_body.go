@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -71,7 +72,12 @@ type bodyReader struct {
 // is the caller's to close in any case.
 func readBody(src io.Reader, declared int64, cfg bodyConfig, mem *charge, watch *bodyWatch) (*chunkBuffer, error) {
 	b := &bodyReader{cfg: cfg, src: src, watch: watch, mem: mem, declared: declared}
-	b.scan.limit = cfg.maxBatch
+	return b.readAll()
+}
+
+// readAll does what readBody says.
+func (b *bodyReader) readAll() (*chunkBuffer, error) {
+	b.scan.limit = b.cfg.maxBatch
 	err := b.run()
 	if err == io.EOF {
 		err = nil
@@ -79,7 +85,9 @@ func readBody(src io.Reader, declared int64, cfg bodyConfig, mem *charge, watch 
 			b.kept.closeBatch()
 		}
 		b.kept.oversized = b.scan.over()
-		mem.trim(b.kept.size())
+		if b.charged != b.kept.size() {
+			b.mem.trim(b.kept.size())
+		}
 	}
 	return &b.kept, err
 }
@@ -163,34 +171,45 @@ func (b *bodyReader) took(p []byte) {
 // runs. A cause once set sticks, even if the last byte came in the same moment;
 // otherwise the method would run on a connection whose deadline has passed.
 type bodyWatch struct {
+	mu       sync.Mutex
 	clock    mclock.Clock
 	ctx      context.Context // ends with the server or the client
 	idle     time.Duration
 	absolute time.Duration
-	cut      func(time.Time) error // sets the read deadline
-	dry      bool                  // note the cause, cut nothing
+	cut      func(time.Time) error // sets the read deadline; nil: conn's
+	conn     http.ResponseWriter
+	dry      bool // note the cause, cut nothing
+	began    mclock.AbsTime
+	last     mclock.AbsTime // when bytes came last
+	timer    mclock.Timer   // its own; nil: shared has one for many
+	done     bool
+	cause    error
+	would    error // what would have cut it in a dry run
 
-	mu    sync.Mutex
-	began mclock.AbsTime
-	last  mclock.AbsTime // when bytes came last
-	timer mclock.Timer
-	done  bool
-	cause error
-	would error // what would have cut it in a dry run
+	shared *bodyTimer
+	place  bodyPlace // in shared, which guards it
 }
 
 // watchPeriod is how soon a body notices that the server shuts down.
 const watchPeriod = time.Second
 
-// watchBody starts the clock for a body. cut sets the read deadline of what it is
-// read from. stop must be called.
+// watchBody starts the clock for a body, with a timer of its own. cut sets the read
+// deadline of what it is read from. stop must be called.
 func watchBody(ctx context.Context, clock mclock.Clock, cfg bodyConfig, cut func(time.Time) error) *bodyWatch {
-	now := clock.Now()
-	w := &bodyWatch{clock: clock, ctx: ctx, idle: cfg.idle, absolute: cfg.absolute, cut: cut, began: now, last: now}
+	w := new(bodyWatch)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.armLocked(now)
+	w.cut = cut
+	now := w.beginLocked(ctx, clock, cfg)
+	w.timer = clock.AfterFunc(w.nextLocked(now).Sub(now), w.fired)
 	return w
+}
+
+func (w *bodyWatch) beginLocked(ctx context.Context, clock mclock.Clock, cfg bodyConfig) mclock.AbsTime {
+	now := clock.Now()
+	w.clock, w.ctx, w.idle, w.absolute, w.began, w.last = clock, ctx, cfg.idle, cfg.absolute, now, now
+	w.done, w.cause, w.would = false, nil, nil
+	return now
 }
 
 // fail cuts the body short for the given cause. It does nothing once the body is
@@ -202,13 +221,26 @@ func (w *bodyWatch) fail(cause error) {
 }
 
 // stop ends the watch and returns what cut the body short, if anything did. No
-// deadline is touched after it has returned.
+// deadline is touched after it has returned. It may be called again.
 func (w *bodyWatch) stop() error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	cause, timer, again := w.cause, w.timer, w.done
 	w.done = true
-	w.timer.Stop()
-	return w.cause
+	w.mu.Unlock()
+	switch {
+	case timer != nil:
+		timer.Stop()
+	case !again || w.dry:
+		w.shared.remove(w)
+	}
+	return cause
+}
+
+// forget lets go of what the watch knows of its body, so that it can be reused.
+func (w *bodyWatch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ctx, w.conn, w.cause, w.would = nil, nil, nil, nil
 }
 
 // readFrom reads once from src. A read that was cut short fails with its cause.
@@ -228,20 +260,31 @@ func (w *bodyWatch) readFrom(src io.Reader, p []byte) (int, error) {
 		w.cause = errBodySlow
 		return n, w.cause
 	}
-	if n > 0 {
+	if n > 0 && err == nil { // at the end nobody asks any more
 		w.last = w.clock.Now()
 	}
 	return n, err
 }
 
-// fired is the timer's function.
+// fired is the function of a timer of its own.
 func (w *bodyWatch) fired() {
+	if next := w.look(w.clock.Now()); next != 0 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.done {
+			w.timer = w.clock.AfterFunc(next.Sub(w.clock.Now()), w.fired)
+		}
+	}
+}
+
+// look cuts the body short if one of its bounds has been passed, or returns when to
+// look again; 0: there is no need to.
+func (w *bodyWatch) look(now mclock.AbsTime) (next mclock.AbsTime) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done || w.cause != nil {
-		return
+		return 0
 	}
-	now := w.clock.Now()
 	switch {
 	case w.idle > 0 && now.Sub(w.last) >= w.idle:
 		w.failLocked(errBodyIdle)
@@ -250,19 +293,21 @@ func (w *bodyWatch) fired() {
 	case errors.Is(context.Cause(w.ctx), errBodyShutdown):
 		w.failLocked(errBodyShutdown)
 	default:
-		w.armLocked(now)
+		return w.nextLocked(now)
 	}
+	return 0
 }
 
-func (w *bodyWatch) armLocked(now mclock.AbsTime) {
-	next := watchPeriod
+// nextLocked returns the next moment at which a bound could be passed.
+func (w *bodyWatch) nextLocked(now mclock.AbsTime) mclock.AbsTime {
+	next := now.Add(watchPeriod)
 	if w.idle > 0 {
-		next = min(next, w.last.Add(w.idle).Sub(now))
+		next = min(next, w.last.Add(w.idle))
 	}
 	if w.absolute > 0 {
-		next = min(next, w.began.Add(w.absolute).Sub(now))
+		next = min(next, w.began.Add(w.absolute))
 	}
-	w.timer = w.clock.AfterFunc(next, w.fired)
+	return next
 }
 
 func (w *bodyWatch) failLocked(cause error) {
@@ -275,5 +320,9 @@ func (w *bodyWatch) failLocked(cause error) {
 		return
 	}
 	w.cause = cause
-	w.cut(longPast)
+	if w.cut != nil {
+		w.cut(longPast)
+	} else {
+		http.NewResponseController(w.conn).SetReadDeadline(longPast)
+	}
 }

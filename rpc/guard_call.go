@@ -3,7 +3,6 @@
 package rpc
 
 import (
-	"context"
 	"encoding/json"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
@@ -41,8 +40,8 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 			defer m.conn.callDone()
 		}
 		defer m.releaseReplies()
-		m.ctx = cp.ctx
-		cp.ctx = context.WithValue(cp.ctx, messageScopeKey{}, m)
+		m.Context = cp.ctx
+		cp.ctx = m
 		fn(cp)
 		for _, n := range cp.notifiers {
 			n.activateQueue()
@@ -55,9 +54,9 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 // their arguments are parsed. A permit is held until the method has returned and
 // its result is encoded, and given back before anything is written.
 func (h *handler) handleCall(cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
-	m, ok := cp.ctx.Value(messageScopeKey{}).(*messageScope)
+	m := messageOf(cp.ctx)
 	switch {
-	case !ok:
+	case m == nil:
 		return h.runCall(cp, msg)
 	case m.g.untrusted() && isOversized(msg.ID):
 		msg.ID = oversizedID
@@ -92,8 +91,13 @@ func (h *handler) knows(msg *jsonrpcMessage) bool {
 // handleCall admits a call of an untrusted client and runs it.
 func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
 	a := m.g.admission
-	s := &callScope{g: m.g, message: m, class: a.classes.classify(msg.Method, msg.Params)}
-	if s.class == classNormal && m.g.replies.muchWork(msg) {
+	s := m.newCall()
+	s.class = a.classes.classify(msg.Method, msg.Params)
+	var expected replyExpectation
+	if s.class != classLight {
+		expected = m.g.replies.expect(msg)
+	}
+	if s.class == classNormal && expected.muchWork() {
 		s.class = classCompute
 	}
 	why := m.admit(cp, msg, s)
@@ -103,14 +107,14 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 		}
 		return a.refusedReply(msg)
 	}
-	if refused := m.reserveReply(msg, s); refused != nil {
+	if refused := m.reserveReply(msg, s, expected); refused != nil {
 		if m.request != nil && !cp.inBatch() {
 			m.request.setStatus(a.status)
 		}
 		return refused
 	}
-	s.ctx, s.batch = cp.ctx, cp.inBatch()
-	msg.guard = s
+	s.Context, s.batch = cp.ctx, cp.inBatch()
+	msg.guard, m.begun = s, true
 	m.executing.Store(!msg.isNotification())
 	defer m.executing.Store(false)
 	s.holders.Store(1)
@@ -118,7 +122,7 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 	defer s.release()
 
 	outer := cp.ctx
-	cp.ctx = context.WithValue(outer, callScopeKey{}, s)
+	cp.ctx = s
 	if s.class == classHeavy {
 		s.worker = make(chan struct{}, 1)
 		stoppable, stop := stopOnCancel(cp.ctx)
@@ -140,10 +144,10 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 // admit asks the gate for the permits of a call.
 func (m *messageScope) admit(cp *callProc, msg *jsonrpcMessage, s *callScope) (why refusal) {
 	g := m.g.admission.gate
-	if m.ctx.Err() != nil {
+	if m.Err() != nil {
 		// The client has left: what it pipelined must not run.
 		g.books[s.class].arrived.Add(1)
-		why = whyDone(m.ctx)
+		why = whyDone(m)
 		g.books[s.class].refuse(why)
 		return why
 	}
@@ -165,7 +169,7 @@ func (m *messageScope) admit(cp *callProc, msg *jsonrpcMessage, s *callScope) (w
 // outcomeOf says how a call ended, from what its client has seen or will see.
 func (m *messageScope) outcomeOf(cp *callProc, resp *jsonrpcMessage) outcome {
 	switch {
-	case m.ctx.Err() != nil:
+	case m.Err() != nil:
 		return outcomeCancelled
 	case cp.ctx.Err() != nil: // its time was up, and the client was told so
 		return outcomeFailed

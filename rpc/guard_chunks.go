@@ -109,6 +109,21 @@ func (b *chunkBuffer) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// join returns all bytes in one piece, nil if there are none, and gives the buffers
+// back one by one.
+func (b *chunkBuffer) join() []byte {
+	defer b.Close()
+	if b.length == 0 {
+		return nil
+	}
+	whole := make([]byte, b.length)
+	for n := 0; n < len(whole); {
+		m, _ := b.Read(whole[n:])
+		n += m
+	}
+	return whole
+}
+
 // Close gives all buffers back. It may be called more than once.
 func (b *chunkBuffer) Close() error {
 	for _, c := range b.chunks {

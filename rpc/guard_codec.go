@@ -118,8 +118,8 @@ func (g *Guard) subLimits() subLimits {
 func (h *handler) attachGuard() {
 	c, ok := h.conn.(*guardCodec)
 	if !ok {
-		if request := requestScopeOf(h.rootCtx); request != nil {
-			h.conn = refusalWriter{request.watchReply(h.rootCtx, h.conn)}
+		if request := requestOf(h.conn); request != nil {
+			h.conn = request.attach(h.conn)
 		}
 		return
 	}

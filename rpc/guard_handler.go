@@ -4,7 +4,7 @@ package rpc
 
 import (
 	"bytes"
-	"context"
+	"io"
 	"net/http"
 	"sync"
 )
@@ -23,20 +23,18 @@ func (g *Guard) WrapHandler(name string, h http.Handler) http.Handler {
 }
 
 func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, r *http.Request) {
-	scope := g.openScope(r)
+	scope := g.openScope(w, r)
 	defer scope.finish()
-	r = r.WithContext(context.WithValue(r.Context(), requestScopeKey{}, scope))
 	cfg := g.bodyConfig(g.env.HTTPBodyLimit, 0)
 	if cfg.limit <= 0 {
 		cfg.limit = defaultBodyLimit
 	}
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		body, refused := g.readRequest(scope, w, r, cfg)
-		if refused {
+		if g.readRequest(scope, w, r, cfg) {
 			return
 		}
-		defer body.Close()
-		r.Body, r.ContentLength = body, body.size()
+		r = r.WithContext(r.Context()) // a copy
+		r.Body, r.ContentLength = &frameBody{frame: &scope.frame}, int64(len(scope.frame.text))
 	}
 	if !query || !g.untrusted() {
 		h.ServeHTTP(w, r)
@@ -62,6 +60,28 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 	scope.releaseBody()
 	reply.finish()
 }
+
+// frameBody is a body that was read, then the error of its sender.
+type frameBody struct {
+	frame *requestFrame
+	off   int
+}
+
+// Read implements io.Reader.
+func (b *frameBody) Read(p []byte) (int, error) {
+	n := copy(p, b.frame.text[b.off:])
+	if b.off += n; n == 0 && len(p) > 0 {
+		b.frame.text, b.off = nil, 0 // it has been taken over
+		if b.frame.err != nil {
+			return 0, b.frame.err
+		}
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (b *frameBody) Close() error { return nil }
 
 // admitQuery asks the gate for the permits of one query.
 func (g *Guard) admitQuery(r *http.Request, scope *requestScope) (permit, refusal) {

@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"bytes"
+	"maps"
 	"math/bits"
 	"strings"
 	"sync"
@@ -49,9 +50,31 @@ const (
 // It does not know what a call will answer, only what is likely; what is missing
 // is charged while the reply is encoded.
 type replyHistory struct {
-	mu      sync.RWMutex
-	methods map[replyKind]*sizeHistogram
-	rest    *sizeHistogram // of methods beyond the bound
+	// What is known, replaced when a method is added: every call asks, and adding is
+	// over a moment after the start.
+	known atomic.Pointer[map[replyKind]*sizeHistogram]
+	rest  *sizeHistogram // of methods beyond the bound
+
+	mu sync.Mutex // of those that add
+}
+
+// replyExpectation is what the history says of one kind of replies, at one moment. It
+// is asked for once a call.
+type replyExpectation struct {
+	history *replyHistory
+	kind    replyKind
+	sizes   *sizeHistogram // nil: no reply of the kind was seen yet
+	size    int64          // bytes to reserve
+}
+
+// observe adds a reply of n bytes. Replies that were refused for their size
+// count with the size they had reached: the next one will want as much.
+func (e *replyExpectation) observe(n int64) {
+	if e.sizes == nil {
+		e.history.observe(e.kind, n)
+		return
+	}
+	e.sizes.observe(n)
 }
 
 // replyKind is a method as the history tells them apart.
@@ -61,10 +84,9 @@ type replyKind struct {
 }
 
 func newReplyHistory() *replyHistory {
-	return &replyHistory{
-		methods: make(map[replyKind]*sizeHistogram),
-		rest:    newSizeHistogram(startLists),
-	}
+	h := &replyHistory{rest: newSizeHistogram(startLists)}
+	h.known.Store(new(map[replyKind]*sizeHistogram))
+	return h
 }
 
 // kindOf tells what sort of reply a call asks for. It costs no parsing: a block
@@ -80,22 +102,22 @@ func kindOf(method string, params []byte) replyKind {
 
 // expect returns the number of bytes to reserve for a reply: what 95 of 100 so
 // far would have fitted in.
-func (h *replyHistory) expect(kind replyKind) int64 {
-	h.mu.RLock()
-	m := h.methods[kind]
-	h.mu.RUnlock()
-	if m == nil {
-		return startSize(kind)
+func (h *replyHistory) expect(kind replyKind) int64 { return h.lookup(kind).size }
+
+// lookup is expect with the way to add to what it knows.
+func (h *replyHistory) lookup(kind replyKind) replyExpectation {
+	e := replyExpectation{history: h, kind: kind, sizes: (*h.known.Load())[kind]}
+	if e.sizes == nil {
+		e.size = startSize(kind)
+	} else {
+		e.size = e.sizes.expected.Load()
 	}
-	return m.expected.Load()
+	return e
 }
 
-// observe adds a reply of n bytes. Replies that were refused for their size
-// count with the size they had reached: the next one will want as much.
+// observe adds a reply of n bytes.
 func (h *replyHistory) observe(kind replyKind, n int64) {
-	h.mu.RLock()
-	m := h.methods[kind]
-	h.mu.RUnlock()
+	m := (*h.known.Load())[kind]
 	if m == nil {
 		m = h.add(kind)
 	}
@@ -105,14 +127,18 @@ func (h *replyHistory) observe(kind replyKind, n int64) {
 func (h *replyHistory) add(kind replyKind) *sizeHistogram {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if m := h.methods[kind]; m != nil {
+	known := *h.known.Load()
+	if m := known[kind]; m != nil {
 		return m
 	}
-	if len(h.methods) >= historyMethods {
+	if len(known) >= historyMethods {
 		return h.rest
 	}
 	m := newSizeHistogram(startSize(kind))
-	h.methods[kind] = m
+	more := make(map[replyKind]*sizeHistogram, len(known)+1)
+	maps.Copy(more, known)
+	more[kind] = m
+	h.known.Store(&more)
 	return m
 }
 
@@ -144,6 +170,8 @@ type sizeHistogram struct {
 
 	mu     sync.Mutex
 	total  uint32
+	at     int    // bucket of expected
+	above  uint32 // replies in the buckets above it
 	counts [historyBuckets]uint32
 }
 
@@ -154,25 +182,37 @@ func newSizeHistogram(start int64) *sizeHistogram {
 }
 
 func (m *sizeHistogram) observe(n int64) {
+	bucket := sizeBucket(n)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.counts[sizeBucket(n)]++
+	m.counts[bucket]++
+	if bucket > m.at {
+		m.above++
+	}
 	if m.total++; m.total >= historyWindow {
-		m.total = 0
+		m.total, m.above = 0, 0
 		for i := range m.counts {
 			m.counts[i] /= 2
 			m.total += m.counts[i]
+			if i > m.at {
+				m.above += m.counts[i]
+			}
 		}
 	}
-	// The 95th percentile is the smallest size that at most one in 20 exceeds.
-	allowed := m.total / 20
-	i, above := historyBuckets-1, uint32(0)
-	for ; i > 0; i-- {
-		if above += m.counts[i]; above > allowed {
-			break
-		}
+	// The 95th percentile is the smallest size that at most one in 20 exceeds. It is
+	// followed from where it was, seldom by more than a bucket.
+	allowed, before := m.total/20, m.at
+	for m.above > allowed {
+		m.at++
+		m.above -= m.counts[m.at]
 	}
-	m.expected.Store(bucketEnd(i))
+	for m.at > 0 && m.above+m.counts[m.at] <= allowed {
+		m.above += m.counts[m.at]
+		m.at--
+	}
+	if m.at != before || m.total == 1 {
+		m.expected.Store(bucketEnd(m.at))
+	}
 }
 
 // sizeBucket returns the bucket of a size. Up to 1 KiB everything is in the

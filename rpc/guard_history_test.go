@@ -125,7 +125,7 @@ func TestGuardHistoryBounded(t *testing.T) {
 	for i := 0; i < 10*historyMethods; i++ {
 		h.observe(replyKind{method: fmt.Sprint("m_", i)}, 10)
 	}
-	if n := len(h.methods); n > historyMethods {
+	if n := len(*h.known.Load()); n > historyMethods {
 		t.Fatalf("%d methods have a history", n)
 	}
 }

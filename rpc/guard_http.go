@@ -3,13 +3,14 @@
 package rpc
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -27,33 +28,29 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // nothing written yet, and what upstream allocates for the length it is told is
 // the length that really came.
 func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
-	scope := g.openScope(r)
+	scope := g.openScope(w, r)
 	defer scope.finish()
-	r = r.WithContext(context.WithValue(r.Context(), requestScopeKey{}, scope))
 	cfg := g.bodyConfig(int64(s.httpBodyLimit), s.batchItemLimit)
 	if readsJSONBody(r) && (r.ContentLength <= cfg.limit || g.untrusted() && !g.cfg.DryRun) {
-		body, refused := g.readRequest(scope, w, r, cfg)
+		refused := g.readRequest(scope, w, r, cfg)
 		if refused {
 			return
 		}
-		defer body.Close()
-		if body.oversized {
+		if scope.frame.oversized {
 			g.admission.countOversizedBatch()
 		}
-		r.Body, r.ContentLength = body, body.size()
-		if body.size() > budgetStep && g.untrusted() && !g.cfg.DryRun && !scope.beginParse() {
+		if len(scope.frame.text) > budgetStep && g.untrusted() && !g.cfg.DryRun && !scope.beginParse() {
 			return // nobody is left to answer
 		}
-		if body.size() == 0 {
-			r.ContentLength = -1 // 0 would make a health check of a GET
-		}
+		r = scope.handOver(r)
 	}
-	scope.w = &replyWriter{ResponseWriter: w, scope: scope}
-	s.serveHTTPUnguarded(scope.w, r)
+	s.serveHTTPUnguarded(&scope.writer, r)
 }
 
-func (g *Guard) openScope(r *http.Request) *requestScope {
+func (g *Guard) openScope(w http.ResponseWriter, r *http.Request) *requestScope {
 	scope := &requestScope{g: g, end: r.Context()}
+	scope.writer = replyWriter{ResponseWriter: w, scope: scope}
+	scope.conn.scope, scope.out.scope = scope, scope
 	if g.untrusted() {
 		scope.key = g.keys.keyFor(r.RemoteAddr, r.Header)
 	}
@@ -71,7 +68,11 @@ func readsJSONBody(r *http.Request) bool {
 	case r.Method == http.MethodOptions:
 		return true
 	}
-	mt, _, err := mime.ParseMediaType(r.Header.Get("content-type"))
+	ct := r.Header.Get("Content-Type")
+	if ct == contentType {
+		return true // hardly anybody sends another, and parsing it costs as much as a charge
+	}
+	mt, _, err := mime.ParseMediaType(ct)
 	return err == nil && slices.Contains(acceptedContentTypes, mt)
 }
 
@@ -95,63 +96,113 @@ func (g *Guard) bodyConfig(limit int64, maxBatch int) bodyConfig {
 	return cfg
 }
 
-// completeBody is a body as upstream gets it: what was read, then the error of the
-// sender, if any.
-type completeBody struct {
-	*chunkBuffer
-	err error
+// requestFrame is a body as it was read, then the error of the sender, if any.
+type requestFrame struct {
+	text      []byte
+	err       error
+	read      bool // by the guard; upstream's own reader is not used then
+	oversized bool // a batch with too many elements
 }
 
-func (b *completeBody) Read(p []byte) (int, error) {
-	n, err := b.chunkBuffer.Read(p)
-	if err == io.EOF && b.err != nil {
-		err = b.err
+// take returns the body as upstream's own reader would.
+func (f *requestFrame) take() ([]byte, error) {
+	text := f.text
+	f.text = nil
+	if f.err != nil {
+		return nil, f.err
 	}
-	return n, err
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, io.EOF
+	}
+	return text, nil
 }
 
-// readRequest reads the body of r. If it returns refused the request has been
-// answered. The scope holds what the body is charged.
-func (g *Guard) readRequest(scope *requestScope, w http.ResponseWriter, r *http.Request, cfg bodyConfig) (body *completeBody, refused bool) {
-	if !g.untrusted() {
-		kept, err := readBody(r.Body, r.ContentLength, cfg, nil, nil)
-		return upstreamBody(kept, err), false
-	}
-	if r.ContentLength > cfg.limit {
-		return nil, g.refuseBody(w, r, cfg, false, contentLengthError(r.ContentLength, cfg.limit))
-	}
-	rc := http.NewResponseController(w)
-	watch := watchBody(r.Context(), g.clock, cfg, rc.SetReadDeadline)
-	watch.dry = g.cfg.DryRun
-	// Displaced: the limit is the most it could have wanted.
-	displaced := &budgetError{Wanted: max(r.ContentLength, budgetStep), Limit: g.cfg.Body.Budget}
-	mem := g.body.open(scope.key, func() { watch.fail(displaced) })
-	scope.body = mem
-	kept, err := readBody(r.Body, r.ContentLength, cfg, mem, watch)
-	if cause := watch.stop(); cause != nil {
-		err = cause
-	} else if err == nil && !mem.setEvict(nil) {
-		err = displaced // after the last byte
-	}
-	if isBodyRefusal(err) && !g.cfg.DryRun {
-		begun := kept.size() > 0
-		kept.Close()
-		scope.releaseBody()
-		return nil, g.refuseBody(w, r, cfg, begun, err)
-	}
-	if watch.would != nil {
-		g.bodyBooks.count(watch.would)
-	}
-	return upstreamBody(kept, err), false
-}
-
-// upstreamBody is a body that nobody refuses. Of one that is too large upstream
-// parses as much as the limit allows.
-func upstreamBody(kept *chunkBuffer, err error) *completeBody {
+// set takes over what was read. The error of a body that nobody refuses is its
+// sender's; of one that is too large upstream parses as much as the limit allows.
+func (f *requestFrame) set(kept *chunkBuffer, err error) {
 	if err == errBodyTooLarge {
 		err = nil
 	}
-	return &completeBody{kept, err}
+	f.oversized = kept.oversized
+	f.text, f.err, f.read = kept.join(), err, true
+}
+
+// bodyTransfer is what reading one body needs. It is reused: a call of 200 bytes must
+// not cost more to read than to run.
+type bodyTransfer struct {
+	reader bodyReader
+	watch  bodyWatch
+}
+
+var transferPool = sync.Pool{New: func() any { return new(bodyTransfer) }}
+
+// recycle lets the next body have t. Nobody else may know of it any more but the
+// timer, which looks at what it is by then.
+func (t *bodyTransfer) recycle() {
+	t.reader = bodyReader{}
+	t.watch.forget()
+	transferPool.Put(t)
+}
+
+// beginTransfer lets the scope be displaced while its body is read, as one that may
+// want wanted bytes.
+func (s *requestScope) beginTransfer(t *bodyTransfer, wanted int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.transfer, s.charged, s.wanted = t, true, max(wanted, budgetStep)
+}
+
+func (s *requestScope) endTransfer() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.transfer = nil
+}
+
+// displaced is what to say if somebody else gets the body's bytes. The limit is the
+// most that it could have wanted.
+func (s *requestScope) displaced() error {
+	return &budgetError{Wanted: s.wanted, Limit: s.g.cfg.Body.Budget}
+}
+
+// readRequest reads the body of r into the scope's frame. If it returns true the
+// request has been answered. The scope holds what the body is charged.
+func (g *Guard) readRequest(scope *requestScope, w http.ResponseWriter, r *http.Request, cfg bodyConfig) (refused bool) {
+	if !g.untrusted() {
+		kept, err := readBody(r.Body, r.ContentLength, cfg, nil, nil)
+		scope.frame.set(kept, err)
+		return false
+	}
+	if r.ContentLength > cfg.limit {
+		return g.refuseBody(w, r, cfg, false, contentLengthError(r.ContentLength, cfg.limit))
+	}
+	t := transferPool.Get().(*bodyTransfer)
+	defer t.recycle()
+	mem := g.body.openIn(&scope.body, scope.key, scope)
+	scope.beginTransfer(t, r.ContentLength)
+	defer scope.endTransfer() // before t is reused, whatever the source does
+	g.bodyTimer.watch(&t.watch, r.Context(), cfg, w, g.cfg.DryRun)
+	defer t.watch.stop()
+	t.reader = bodyReader{cfg: cfg, src: r.Body, watch: &t.watch, mem: mem, declared: r.ContentLength}
+	kept, err := t.reader.readAll()
+	cause := t.watch.stop()
+	pinned := mem.setEvict(nil)
+	switch {
+	case cause != nil:
+		err = cause
+	case err == nil && !pinned:
+		err = scope.displaced() // after the last byte
+	}
+	if err != nil && isBodyRefusal(err) && !g.cfg.DryRun {
+		begun := kept.size() > 0
+		kept.Close()
+		scope.releaseBody()
+		return g.refuseBody(w, r, cfg, begun, err)
+	}
+	if t.watch.would != nil {
+		g.bodyBooks.count(t.watch.would)
+	}
+	scope.frame.set(kept, err)
+	return false
 }
 
 func contentLengthError(n, limit int64) error {

@@ -38,8 +38,3 @@ func fillRefusals(msgs ...*jsonrpcMessage) {
 		}
 	}
 }
-
-// refusalWriter completes refusals on their way into an HTTP reply.
-type refusalWriter struct {
-	jsonWriter
-}

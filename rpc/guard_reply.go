@@ -95,11 +95,24 @@ func (b *replyBooks) excess() int64 {
 // reserve opens the charge of one call, before it runs. The error, a
 // *budgetError, says that its reply is not expected to fit.
 func (b *replyBooks) reserve(key clientKey, kind replyKind) (*replyCharge, error) {
+	return b.reserveIn(new(replyCharge), key, b.expect(kind))
+}
+
+// expect returns what is known of replies of a kind.
+func (b *replyBooks) expect(kind replyKind) replyExpectation {
+	if b == nil {
+		return replyExpectation{}
+	}
+	return b.history.lookup(kind)
+}
+
+// reserveIn is reserve into c, which is empty and part of a larger record.
+func (b *replyBooks) reserveIn(c *replyCharge, key clientKey, expected replyExpectation) (*replyCharge, error) {
 	if b == nil {
 		return nil, nil
 	}
-	c := &replyCharge{books: b, kind: kind, reserved: b.history.expect(kind)}
-	c.charge = b.budget.open(key, c.evict)
+	c.books, c.kind, c.reserved = b, expected, expected.size
+	b.budget.openIn(&c.charge, key, c)
 	if err := c.charge.grow(c.reserved); err != nil {
 		c.charge.close()
 		b.refused.Add(1)
@@ -112,16 +125,21 @@ func (b *replyBooks) reserve(key clientKey, kind replyKind) (*replyCharge, error
 	return c, nil
 }
 
+// replyCutter ends the transfer of a reply. It does not wait.
+type replyCutter interface{ cutReply() }
+
 // replyCharge is what one call's reply holds of the budget, from before the call
 // runs until the last byte has left. A nil charge is never refused anything.
 type replyCharge struct {
 	books    *replyBooks
-	kind     replyKind
+	kind     replyExpectation
 	reserved int64
-	charge   *charge
+	charge   charge
+	cut      replyCutter
 	failed   atomic.Pointer[error] // first refusal; sticks
 	ignored  atomic.Bool           // dry run: it would have been refused
-	cut      atomic.Pointer[func()]
+	complete atomic.Bool           // cut is set: the reply is on its way
+	next     *replyCharge          // of the same message
 
 	mu       sync.Mutex
 	granted  int64 // of the budget; what is needed may lag behind
@@ -214,7 +232,7 @@ func (c *replyCharge) fail(err error) error {
 	reached := max(c.output, c.encoded)
 	c.mu.Unlock()
 	if reached > 0 {
-		c.books.history.observe(c.kind, reached) // the next one will want as much
+		c.kind.observe(reached) // the next one will want as much
 	}
 	if err == errReplyTooLarge {
 		c.books.tooLarge.Add(1)
@@ -242,25 +260,38 @@ func (c *replyCharge) err() error {
 // connection should another client have a better claim to the memory. What the
 // method built is let go. It fails if the reply was displaced before it was
 // handed over; then there is something to answer instead.
-func (c *replyCharge) settle(size int64, cut func()) error {
+//
+// A reservation that is hardly more than the reply stays as it is: giving 4 KiB back a
+// moment before all is given back is not worth the budget's lock.
+func (c *replyCharge) settle(size int64, cut replyCutter) error {
 	if c == nil {
 		return nil
 	}
-	c.books.history.observe(c.kind, size)
+	c.kind.observe(size)
 	if err := c.fit(); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	c.built = 0
 	keep := min(c.encoded+replyOverhead, c.granted)
+	if c.granted-keep < settleSlack {
+		keep = c.granted
+	}
+	trim := keep != c.granted
 	c.granted = keep
 	c.mu.Unlock()
-	c.charge.trim(keep)
-	if cut != nil {
-		c.cut.Store(&cut)
+	if trim {
+		c.charge.trim(keep)
 	}
-	return c.err() // after the store: either evict sees cut, or this sees evict
+	if cut != nil {
+		c.cut = cut
+		c.complete.Store(true)
+	}
+	return c.err() // after the store: either evicted sees cut, or this sees evicted
 }
+
+// settleSlack is what a reply may hold more than it needs while it waits.
+const settleSlack = 4 << 10
 
 // abandon says that the method failed: its reply is an error of size bytes, and
 // teaches the history nothing.
@@ -282,11 +313,11 @@ func (c *replyCharge) abandon(size int64) error {
 	return nil
 }
 
-// evict runs when another client displaces this one, on that one's goroutine.
-func (c *replyCharge) evict() {
+// evicted runs when another client displaces this one, on that one's goroutine.
+func (c *replyCharge) evicted() {
 	c.fail(&budgetError{Wanted: c.reserved, Available: 0, Limit: c.books.budget.limit})
-	if cut := c.cut.Load(); cut != nil && !c.books.dryRun {
-		(*cut)()
+	if c.complete.Load() && !c.books.dryRun {
+		c.cut.cutReply()
 	}
 }
 

@@ -203,7 +203,7 @@ func TestGuardReplyDisplaced(t *testing.T) {
 		if err := c.encode(20 << 20); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.settle(20<<20, func() { cuts.Add(1) }); err != nil {
+		if err := c.settle(20<<20, cutFunc(func() { cuts.Add(1) })); err != nil {
 			t.Fatal(err)
 		}
 		charges = append(charges, c)
@@ -226,8 +226,8 @@ func TestGuardReplyDisplaced(t *testing.T) {
 	// One that is displaced between its encoding and its handing over is told.
 	c, _ := books.reserve(greedy, kind)
 	c.encode(1 << 20)
-	c.evict()
-	if err := c.settle(1<<20, func() { t.Error("cut although told") }); err == nil {
+	c.evicted()
+	if err := c.settle(1<<20, cutFunc(func() { t.Error("cut although told") })); err == nil {
 		t.Error("a displaced reply is handed over")
 	}
 	c.release()
@@ -290,7 +290,7 @@ func TestGuardReplyModel(t *testing.T) {
 				case err != nil || rng.Intn(10) == 0:
 					c.abandon(100)
 				default:
-					c.settle(size, func() {})
+					c.settle(size, cutFunc(func() {}))
 					c.progress()
 				}
 				if s := books.budget.stats(); s.InUse > limit || s.Large > limit*3/4 {
@@ -328,3 +328,7 @@ func BenchmarkGuardMeterAdd(b *testing.B) {
 		meter.Add(200)
 	}
 }
+
+type cutFunc func()
+
+func (f cutFunc) cutReply() { f() }

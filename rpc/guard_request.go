@@ -9,19 +9,26 @@ import (
 )
 
 // requestScope accompanies one HTTP request from its first byte to the end of its
-// reply. It lies in the request's context, where the calls made of it find it.
+// reply. All that a request with one call needs lies in it.
 type requestScope struct {
-	g   *Guard
-	key clientKey
-	end context.Context     // ends with the client or the server
-	w   http.ResponseWriter // of the reply; nil: somebody else writes it
-	out *httpOut            // the way of the reply; nil: it is not watched
+	g      *Guard
+	key    clientKey
+	end    context.Context // ends with the client or the server
+	writer replyWriter     // what upstream writes to
+	conn   httpReplyConn   // what the handler writes to
+	out    httpOut         // the way of the reply
+	frame  requestFrame    // the body as it was read
+	body   charge          // for the body, while charged is set
 
-	mu     sync.Mutex
-	status int // of the reply, if a refusal wants its own; 0: upstream's
-	body   *charge
-	parses bool // holds a slot of g.parsing
-	atEnd  []func()
+	mu       sync.Mutex
+	status   int           // of the reply, if a refusal wants its own; 0: upstream's
+	transfer *bodyTransfer // while the body is being read
+	wanted   int64         // what it might hold at most
+	charged  bool          // body is not closed yet
+	parses   bool          // holds a slot of g.parsing
+	atEnd    []func()
+
+	message messageScope // of its one message
 }
 
 // beginParse waits for leave to parse a large body, and returns false if the request
@@ -52,13 +59,22 @@ func (s *requestScope) endParse() {
 	}
 }
 
-type requestScopeKey struct{}
-
-// requestScopeOf returns the scope of the HTTP request that ctx belongs to, nil
-// on streams and inside the process.
-func requestScopeOf(ctx context.Context) *requestScope {
-	s, _ := ctx.Value(requestScopeKey{}).(*requestScope)
-	return s
+// requestOf returns the scope of the HTTP request that codec was made for, nil if it
+// was made for none or nothing guards it: what upstream's codec writes to is known.
+func requestOf(codec jsonWriter) *requestScope {
+	c, ok := codec.(*jsonCodec)
+	if !ok {
+		return nil
+	}
+	conn, ok := c.conn.(*httpServerConn)
+	if !ok {
+		return nil
+	}
+	w, ok := conn.Writer.(*replyWriter)
+	if !ok {
+		return nil
+	}
+	return w.scope
 }
 
 // setStatus makes the reply, if it has not begun, go out with the given status. A
@@ -76,14 +92,26 @@ func (s *requestScope) whenDone(fn func()) {
 	s.atEnd = append(s.atEnd, fn)
 }
 
+// evicted implements evictee: the bytes of the body were given to somebody else, who
+// runs this.
+func (s *requestScope) evicted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.transfer; t != nil { // under the lock: it is reused as soon as it is not ours
+		t.watch.fail(s.displaced())
+	}
+}
+
 // releaseBody gives the request's bytes back. What is charged for it at that time
 // is the reply, which has been built. It may be called more than once.
 func (s *requestScope) releaseBody() {
 	s.mu.Lock()
-	body := s.body
-	s.body = nil
+	charged := s.charged
+	s.charged = false
 	s.mu.Unlock()
-	body.close()
+	if charged {
+		s.body.close()
+	}
 }
 
 // finish releases whatever the request still holds. It runs deferred, so also

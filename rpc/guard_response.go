@@ -29,24 +29,30 @@ func newGuardReplies(cfg *GuardConfig, clock mclock.Clock) (*guardReplies, error
 	return r, nil
 }
 
+// expect returns what is known of the replies to calls like msg.
+func (r *guardReplies) expect(msg *jsonrpcMessage) replyExpectation {
+	return r.history.lookup(kindOf(msg.Method, msg.Params))
+}
+
 // reserveReply reserves what the reply of an admitted call is expected to need. If
 // there is no room it returns the answer instead of which the call would run; the
 // permit is given back then, and the refusal counted. Light calls reserve nothing:
 // their replies come from memory and are as small as the request.
-func (m *messageScope) reserveReply(msg *jsonrpcMessage, s *callScope) *jsonrpcMessage {
+func (m *messageScope) reserveReply(msg *jsonrpcMessage, s *callScope, expected replyExpectation) *jsonrpcMessage {
 	if s.class == classLight {
 		return nil
 	}
-	reply, err := m.g.replies.reserve(m.key, kindOf(msg.Method, msg.Params))
+	reply, err := m.g.replies.reserveIn(&s.charged, m.key, expected)
 	if err != nil {
 		m.g.admission.gate.books[s.class].refuse(refusedReply)
 		s.permit.end(outcomeRefused)
+		*s = callScope{} // the next call may use it
 		return msg.errorResponse(err)
 	}
 	if s.reply = reply; reply == nil {
 		return nil // dry run
 	}
-	m.replies = append(m.replies, reply)
+	reply.next, m.replies = m.replies, reply
 	if s.class == classHeavy || buildsMuch(msg.Method) {
 		s.meter = &BuildMeter{reply: reply, noJS: !m.g.cfg.Heavy.JSTracers}
 	}
@@ -58,9 +64,7 @@ func (m *messageScope) reserveReply(msg *jsonrpcMessage, s *callScope) *jsonrpcM
 // processor permit, whatever its method: hundreds of clients that ask for 20 MB each
 // would otherwise leave nobody else a processor. The start values are below that, so
 // it takes replies that were as large.
-func (r *guardReplies) muchWork(msg *jsonrpcMessage) bool {
-	return r.history.expect(kindOf(msg.Method, msg.Params)) > startLists
-}
+func (e *replyExpectation) muchWork() bool { return e.size > startLists }
 
 // buildsMuch names the methods that use a meter, whatever class they were put in.
 func buildsMuch(method string) bool {
@@ -71,10 +75,11 @@ func buildsMuch(method string) bool {
 // goroutine that served it ends: the reply has been written then, in full or as far
 // as the connection took it, or was not wanted any more.
 func (m *messageScope) releaseReplies() {
-	for _, reply := range m.replies {
+	for m.replies != nil {
+		reply := m.replies
+		m.replies, reply.next = reply.next, nil
 		reply.release()
 	}
-	m.replies = nil
 }
 
 // cutReply ends the transfer of the message's reply, because its client does not
@@ -83,7 +88,7 @@ func (m *messageScope) cutReply() {
 	switch {
 	case m.conn != nil && m.conn.out != nil:
 		m.conn.out.fail(errReplyCut)
-	case m.request != nil && m.request.out != nil:
+	case m.request != nil:
 		m.request.out.cut()
 	}
 }
@@ -109,40 +114,61 @@ func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
 		// The client has been answered or has left; encoding would be for nobody.
 		return msg.errorResponse(&internalServerError{errcodeTimeout, errMsgTimeout})
 	}
+	if !worthStreaming(result) {
+		return s.wholeResponse(msg, result)
+	}
 	buf := &replyBuffer{charge: s.reply.encode, max: s.reply.books.max}
 	if s.reply.books.dryRun {
 		buf.max = 0
 	}
-	if worthStreaming(result) {
-		if err := newReplyEncoder(buf).encode(result); err != nil && buf.err == nil && err != errReplyTooLarge {
-			return msg.errorResponse(&internalServerError{errcodeMarshalError, err.Error()})
-		} else if err != nil {
-			return s.refuseReply(msg, err)
-		}
-	} else {
-		resp := msg.responseUnguarded(result)
-		if resp.Error != nil {
-			return resp
-		}
-		if err := buf.adopt(resp.Result); err != nil {
-			return s.refuseReply(msg, err)
-		}
+	if err := newReplyEncoder(buf).encode(result); err != nil && buf.err == nil && err != errReplyTooLarge {
+		return msg.errorResponse(&internalServerError{errcodeMarshalError, err.Error()})
+	} else if err != nil {
+		return s.refuseReply(msg, err)
 	}
-	// Upstream adds up the lengths of a batch's results, so there they are whole; so
-	// they are for a codec of somebody else's, which writes what it finds in Result.
 	resp := &jsonrpcMessage{Version: vsn, ID: msg.ID}
-	foreign := s.message.conn != nil && s.message.conn.out == nil
-	if s.batch || foreign || len(buf.chunks) == 1 {
+	if s.wantsWhole() || len(buf.chunks) == 1 || buf.size < spliceBytes {
 		var err error
 		if resp.Result, err = buf.join(); err != nil {
 			return s.refuseReply(msg, err)
 		}
-		buf.chunks = nil
 	} else {
 		resp.Result = buf.chunks[0]
 		resp.guard = &callScope{chunks: buf.chunks}
 	}
-	if err := s.reply.settle(buf.size, s.message.cutReply); err != nil {
+	if err := s.reply.settle(buf.size, s.message); err != nil {
+		return s.refuseReply(msg, err)
+	}
+	return resp
+}
+
+// wantsWhole reports whether whoever writes the reply must find all of the result in
+// Result. Everywhere else only a result shorter than spliceBytes is sure to be there:
+// of a longer one it may be the first piece, and writers ask resultChunks.
+//
+// Upstream adds up the lengths of a batch's results, so there they are whole; so they
+// are for a codec of somebody else's, which writes what it finds.
+func (s *callScope) wantsWhole() bool {
+	return s.batch || s.message.conn != nil && s.message.conn.out == nil
+}
+
+// wholeResponse is response for a result that is encoded in one go.
+func (s *callScope) wholeResponse(msg *jsonrpcMessage, result any) *jsonrpcMessage {
+	resp := msg.responseUnguarded(result)
+	if resp.Error != nil {
+		return resp
+	}
+	size := int64(len(resp.Result))
+	if max := s.reply.books.max; max > 0 && size > max {
+		if err := s.reply.fail(errReplyTooLarge); err != nil { // not in a dry run
+			return msg.errorResponse(err)
+		}
+	}
+	err := s.reply.encode(size)
+	if err == nil {
+		err = s.reply.settle(size, s.message)
+	}
+	if err != nil {
 		return s.refuseReply(msg, err)
 	}
 	return resp
@@ -155,7 +181,7 @@ func (s *callScope) refuseReply(msg *jsonrpcMessage, err error) *jsonrpcMessage 
 
 // unwanted reports whether nobody waits for the reply any more.
 func (s *callScope) unwanted() bool {
-	return s.ctx != nil && s.ctx.Err() != nil
+	return s.Context != nil && s.Err() != nil
 }
 
 // chargeError charges the error that a call has come to: its data counts like a
@@ -187,8 +213,8 @@ var hasRun = new(callScope)
 // that is what its client was told. The one that was executing when the time was over
 // is in the books already.
 func countCutShort(ctx context.Context, msgs []*jsonrpcMessage, isError bool) {
-	m, ok := ctx.Value(messageScopeKey{}).(*messageScope)
-	if !isError || !ok || !m.g.untrusted() {
+	m := messageOf(ctx)
+	if !isError || m == nil || !m.g.untrusted() {
 		return
 	}
 	n := uint64(0)

@@ -10,47 +10,91 @@ import (
 )
 
 // The three scopes say whom a piece of work is done for: an HTTP request, a message
-// (a batch being one), a call. Each finds the next through the context.
+// (a batch being one), a call. The scopes of a message and of a call are themselves the
+// contexts that their work runs in, and the first of each lies in the one above it: so
+// a request costs one allocation, and looking a scope up costs no step more than a
+// context that carries one value. They are never reused, since a method may keep its
+// context for as long as it likes.
 
 // messageScope accompanies one message from the goroutine that serves it to its
-// reply.
+// reply. It is the context of all its calls; what is embedded ends when the client has
+// gone, not when the message's time is up.
 type messageScope struct {
+	context.Context
 	g       *Guard
 	key     clientKey
 	request *requestScope          // nil on streams
 	conn    *guardCodec            // nil over HTTP
-	ctx     context.Context        // ends when the client has gone, not when the message's time is up
 	body    atomic.Pointer[charge] // for the message's bytes on streams
 
 	// bound is when waiting for permits ends, for all calls of the message
 	// together; 0 until the first of them arrives.
 	bound mclock.AbsTime
 
-	replies   []*replyCharge // of its calls, given back when it has been answered
-	executing atomic.Bool    // one of its calls that wants an answer
+	replies   *replyCharge // of its calls, given back when it has been answered
+	executing atomic.Bool  // one of its calls that wants an answer
+
+	first callScope // of its first call that runs
+	begun bool      // first is in use
 }
 
 type messageScopeKey struct{}
 
+// Value implements context.Context.
+func (m *messageScope) Value(key any) any {
+	if _, ok := key.(messageScopeKey); ok {
+		return m
+	}
+	return m.Context.Value(key)
+}
+
+// messageOf returns the scope of the message that ctx belongs to, nil if nothing
+// guards it.
+func messageOf(ctx context.Context) *messageScope {
+	m, _ := ctx.Value(messageScopeKey{}).(*messageScope)
+	return m
+}
+
 // releaseBody gives the message's bytes back. It may be called more than once.
-func (m *messageScope) releaseBody() { m.body.Swap(nil).close() }
+func (m *messageScope) releaseBody() {
+	if m.conn != nil {
+		m.body.Swap(nil).close()
+	}
+}
 
 // messageScope returns the scope of a message that arrived for h, nil if nothing
 // guards it: a client's handler has no guarded connection and no guarded request.
 func (h *handler) messageScope() *messageScope {
-	if c, ok := h.conn.(*guardCodec); ok {
-		return &messageScope{g: c.g, key: c.key, conn: c}
-	}
-	if r := requestScopeOf(h.rootCtx); r != nil {
-		return &messageScope{g: r.g, key: r.key, request: r}
+	switch conn := h.conn.(type) {
+	case *guardCodec:
+		return &messageScope{g: conn.g, key: conn.key, conn: conn}
+	case *httpReplyConn:
+		// An HTTP request is one message.
+		r := conn.scope
+		m := &r.message
+		m.g, m.key, m.request = r.g, r.key, r
+		return m
 	}
 	return nil
 }
 
+// newCall returns the scope of a call that has arrived. Calls that are refused leave it
+// to the next one.
+func (m *messageScope) newCall() *callScope {
+	s := &m.first
+	if m.begun {
+		s = new(callScope)
+	}
+	s.g, s.message = m.g, m
+	return s
+}
+
 // callScope accompanies one call from admission to the last byte of its reply.
-// The request message carries it, and so does the response made from it. The
-// call's context carries it too, for what a method does in the background.
+// The request message carries it, and so does the response made from it. It is the
+// context that the method runs in, for what that does in the background; what is
+// embedded ends when nobody waits for the call's reply any more.
 type callScope struct {
+	context.Context
 	g       *Guard
 	message *messageScope
 	class   callClass
@@ -62,14 +106,23 @@ type callScope struct {
 	holders atomic.Int32
 	ended   atomic.Uint32 // outcome, valid once the call is over
 
-	ctx    context.Context // ends when nobody waits for the call's reply any more
-	batch  bool            // it is an entry of a batch
-	reply  *replyCharge    // nil: not charged
-	meter  *BuildMeter     // nil: what the method builds is not counted
-	chunks [][]byte        // of a response: its result, if that is in pieces
+	batch  bool         // it is an entry of a batch
+	reply  *replyCharge // nil: not charged
+	meter  *BuildMeter  // nil: what the method builds is not counted
+	chunks [][]byte     // of a response: its result, if that is in pieces
+
+	charged replyCharge // what reply points to
 }
 
 type callScopeKey struct{}
+
+// Value implements context.Context.
+func (s *callScope) Value(key any) any {
+	if _, ok := key.(callScopeKey); ok {
+		return s
+	}
+	return s.Context.Value(key)
+}
 
 // hold keeps the permit beyond the return of the method until release is called.
 func (s *callScope) hold() { s.holders.Add(1) }

@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"encoding/binary"
+	"io"
 	"net"
 	"sync"
 
@@ -35,6 +36,7 @@ type framing uint8
 const (
 	lineFraming framing = iota // raw streams: one message a line
 	wsFraming                  // WebSocket: one unfragmented text frame a message, not masked
+	noFraming                  // an HTTP response, which is one message and no more
 )
 
 // begin appends what stands before a message of n bytes.
@@ -165,60 +167,92 @@ func (b *frameBatch) buffers() net.Buffers {
 	return bufs
 }
 
-// reply adds the response to a call, or a call of the server's own.
+// writeTo writes the batch piece by piece, to a writer that gathers what is small.
+func (b *frameBatch) writeTo(w io.Writer) error {
+	b.cut()
+	for _, p := range b.pieces {
+		text := p.foreign
+		if text == nil {
+			text = b.scratch[p.start:p.end]
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reply adds the response to a call, or a call of the server's own. A result in pieces
+// is at least spliceBytes long.
 func (b *frameBatch) reply(msg *jsonrpcMessage) {
 	var buf [256]byte
-	if chunks := msg.resultChunks(); chunks != nil {
-		// Whatever its size: Result is only the first of the pieces
-		// (TestGuardReplyOfEverySize).
-		head, tail := appendLargeMessage(buf[:0], msg)
-		b.messageInChunks(head, chunks, msg.resultSize(), tail)
-		return
-	}
-	if len(msg.Result) < spliceBytes {
+	size := msg.resultSize()
+	if size < spliceBytes {
 		b.message(appendMessage(buf[:0], msg), nil, "")
 		return
 	}
 	head, tail := appendLargeMessage(buf[:0], msg)
+	if chunks := msg.resultChunks(); chunks != nil {
+		b.messageInChunks(head, chunks, size, tail)
+		return
+	}
 	b.message(head, msg.Result, tail)
 }
 
-// replyBatch adds the responses to a batch, which are one message. Its length has
-// to be known before its first byte, so the heads are built before they are used.
+// replyBatch adds the responses to a batch, which are one message. Its length, which
+// stands in front of it, is known at its end: so room is left, and what is left of
+// that is in no piece.
 func (b *frameBatch) replyBatch(msgs []*jsonrpcMessage) {
-	var (
-		heads []byte
-		ends  = make([]int, len(msgs)) // of each head within heads
-		total = 1 + len(msgs)          // brackets and commas
-	)
-	for i, msg := range msgs {
-		if len(msg.Result) < spliceBytes {
-			heads = appendMessage(heads, msg)
-		} else {
-			heads, _ = appendLargeMessage(heads, msg)
-			total += len(msg.Result) + len("}")
-		}
-		ends[i] = len(heads)
-	}
-	total += len(heads)
-	if len(msgs) == 0 {
-		total = len("[]")
-	}
+	var room [10]byte // the largest mark there is
+	b.cut()
+	start := len(b.scratch)
+	b.scratch = append(b.scratch, room[:]...)
+	b.copied = len(b.scratch)
+	before := b.size
 
-	before := len(b.scratch)
-	b.scratch = append(b.framing.begin(b.scratch, total), '[')
-	start := 0
+	b.scratch = append(b.scratch, '[')
 	for i, msg := range msgs {
 		if i > 0 {
 			b.scratch = append(b.scratch, ',')
 		}
-		b.scratch = append(b.scratch, heads[start:ends[i]]...)
-		start = ends[i]
-		if len(msg.Result) >= spliceBytes {
+		if msg.resultSize() < spliceBytes {
+			b.scratch = appendMessage(b.scratch, msg)
+			continue
+		}
+		var tail string
+		b.scratch, tail = appendLargeMessage(b.scratch, msg)
+		if chunks := msg.resultChunks(); chunks != nil {
+			for _, chunk := range chunks {
+				b.splice(chunk)
+			}
+		} else {
 			b.splice(msg.Result)
-			b.scratch = append(b.scratch, '}')
+		}
+		b.scratch = append(b.scratch, tail...)
+	}
+	b.scratch = append(b.scratch, ']')
+	spliced := b.size - before
+	total := len(b.scratch) - start - len(room) + spliced
+
+	mark := b.framing.begin(room[:0], total)
+	at := start + len(room) - len(mark)
+	copy(b.scratch[at:], mark)
+	if first := b.firstPieceFrom(start); first != nil {
+		first.start = at
+	} else {
+		b.copied = at
+	}
+	b.scratch = b.framing.end(b.scratch)
+	b.size = before + spliced + len(b.scratch) - at
+}
+
+// firstPieceFrom returns the first piece of scratch that begins at or after start, nil
+// if there is none yet.
+func (b *frameBatch) firstPieceFrom(start int) *piece {
+	for i := range b.pieces {
+		if p := &b.pieces[i]; p.foreign == nil && p.start >= start {
+			return p
 		}
 	}
-	b.scratch = b.framing.end(append(b.scratch, ']'))
-	b.size += len(b.scratch) - before
+	return nil
 }
