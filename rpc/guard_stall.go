@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
@@ -23,8 +24,9 @@ const (
 	// nothing at all for stallPressed go, the slowest first.
 	stallPressed = 10 * time.Second
 
-	// stallTick is how often connections are looked at. A stalled one is cut at
-	// most a tick late: within 62 s, and within 12 s under pressure.
+	// stallTick is how often connections are looked at. The first look is up to a tick
+	// after the wait has begun, so a stalled one is cut within 62 s, and within 12 s
+	// under pressure.
 	stallTick = time.Second
 
 	// streamSendBuffer is the kernel's send buffer of a stream. The default grows
@@ -43,7 +45,9 @@ const (
 // although every second some of the bytes in the queue arrive.
 //
 // A connection is looked at only while something waits for it, and from then on:
-// one that is idle for an hour and then is sent a reply has 60 s from there. It is
+// one that is idle for an hour and then is sent a reply has 60 s from there. Most
+// writes are over before the first look: they cost some atomic operations, no lock and
+// no question to the kernel. It is
 // cut when fewer than 64 KiB have left in the last 60 s; at 1.1 KB/s, nobody
 // reads that slowly who means to read. While more than half of the reply budget
 // is used, connections from which nothing has left for 10 s are cut, the one that
@@ -70,7 +74,7 @@ type stallWatch struct {
 	pressure func() (excess int64) // bytes above half of the budget; at most 0: none
 
 	mu    sync.Mutex
-	conns map[*stallConn]struct{} // something waits for them
+	conns map[*stallConn]struct{} // something waits for them, or did at the last look
 	timer mclock.Timer            // set while conns is not empty
 	cuts  uint64
 	off   bool
@@ -91,11 +95,15 @@ type stallConn struct {
 	queue sendQueue
 	cut   func() // called at most once, must not wait
 
+	waiters atomic.Int32  // writes in progress
+	bytes   atomic.Int64  // that cutting would free
+	waits   atomic.Uint32 // times that waiting has begun
+	listed  atomic.Bool   // in watch.conns
+
 	// Guarded by watch.mu.
-	waiters int   // writes in progress
-	bytes   int64 // that cutting would free
-	state   stallState
-	done    bool
+	seen  uint32 // of waits, at the last look
+	state stallState
+	done  bool
 }
 
 // sendQueue is what the watch must know of a connection.
@@ -119,18 +127,15 @@ func (c *stallConn) begin(n int64) {
 	if c == nil {
 		return
 	}
-	w := c.watch
-	left := c.queue.left() // asks the kernel, so not under the lock
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c.bytes += n
-	if c.waiters++; c.waiters > 1 || c.done {
+	c.bytes.Add(n)
+	if c.waiters.Add(1) > 1 {
 		return
 	}
-	c.state = newStallState(w.clock.Now(), left)
-	w.conns[c] = struct{}{}
-	if w.timer == nil && !w.off {
-		w.timer = w.clock.AfterFunc(stallTick, w.tick)
+	c.waits.Add(1)
+	// The look that takes it off the list asks for waiters after that, so one of the
+	// two sees the other.
+	if !c.listed.Load() {
+		c.watch.list(c)
 	}
 }
 
@@ -139,15 +144,23 @@ func (c *stallConn) end(n int64) {
 	if c == nil {
 		return
 	}
-	w := c.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c.bytes -= n
-	if c.waiters--; c.waiters < 0 {
+	c.bytes.Add(-n)
+	if c.waiters.Add(-1) < 0 {
 		panic("rpc: end of a write that did not begin")
 	}
-	if c.waiters == 0 {
-		delete(w.conns, c)
+}
+
+// list has the connection looked at.
+func (w *stallWatch) list(c *stallConn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.done || w.off {
+		return
+	}
+	c.listed.Store(true)
+	w.conns[c] = struct{}{}
+	if w.timer == nil {
+		w.timer = w.clock.AfterFunc(stallTick, w.tick)
 	}
 }
 
@@ -180,12 +193,22 @@ func (w *stallWatch) tick() {
 	w.mu.Lock()
 	conns := make([]*stallConn, 0, len(w.conns))
 	for c := range w.conns {
-		conns = append(conns, c)
+		if c.waiters.Load() > 0 {
+			conns = append(conns, c)
+			continue
+		}
+		c.listed.Store(false)
+		if c.waiters.Load() > 0 { // it began meanwhile, perhaps in the belief to be listed
+			c.listed.Store(true)
+			continue
+		}
+		delete(w.conns, c)
 	}
 	w.mu.Unlock()
 
-	left := make([]uint64, len(conns))
+	waits, left := make([]uint32, len(conns)), make([]uint64, len(conns))
 	for i, c := range conns {
+		waits[i] = c.waits.Load() // before the queue: a later wait begins with a later look
 		left[i] = c.queue.left()
 	}
 	excess := w.pressure()
@@ -194,15 +217,19 @@ func (w *stallWatch) tick() {
 	now := w.clock.Now()
 	var looks []stallLook
 	for i, c := range conns {
-		if _, waiting := w.conns[c]; !waiting || c.done {
-			continue
+		if c.done || c.waiters.Load() == 0 || c.waits.Load() != waits[i] {
+			continue // it is over, though another one may have begun
+		}
+		if c.seen != waits[i] {
+			c.seen, c.state = waits[i], newStallState(now, left[i])
 		}
 		c.state.observe(now, left[i])
-		looks = append(looks, stallLook{conn: c, verdict: c.state.judge(now), still: c.state.still(now), bytes: c.bytes})
+		looks = append(looks, stallLook{conn: c, verdict: c.state.judge(now), still: c.state.still(now), bytes: c.bytes.Load()})
 	}
 	var cuts []func()
 	for _, look := range chooseStalled(looks, excess) {
 		look.conn.done = true
+		delete(w.conns, look.conn)
 		w.cuts++
 		cuts = append(cuts, look.conn.cut)
 	}
