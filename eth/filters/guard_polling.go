@@ -3,6 +3,7 @@
 package filters
 
 import (
+	"sync"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -30,6 +31,19 @@ type guardFilters struct {
 	limits  rpc.FilterLimits // zero: unlimited
 	polling map[rpc.ID]*pollingFilter
 	queued  int64 // bytes in all filters that are limited
+}
+
+// guards holds the guardFilters of each FilterAPI. Upstream's type ends in another
+// field from release to release, so there is none of ours in it. An API is never let
+// go of: the loop that removes its idle filters runs for ever.
+var guards sync.Map
+
+func (api *FilterAPI) guard() *guardFilters {
+	g, ok := guards.Load(api)
+	if !ok {
+		g, _ = guards.LoadOrStore(api, new(guardFilters))
+	}
+	return g.(*guardFilters)
 }
 
 // pollingFilter is what is known of one filter besides upstream's own record. It is
@@ -64,13 +78,13 @@ func (g *pollingGuard) Limit(id rpc.ID, client any, limits rpc.FilterLimits) {
 	if !ok {
 		return
 	}
-	if api.guard.polling == nil {
-		api.guard.polling = make(map[rpc.ID]*pollingFilter)
+	if api.guard().polling == nil {
+		api.guard().polling = make(map[rpc.ID]*pollingFilter)
 	}
-	api.guard.limits = limits
+	api.guard().limits = limits
 	p := &pollingFilter{client: client, limited: true, polled: time.Now()}
-	api.guard.polling[id] = p
-	api.guard.addLocked(p, queuedSize(f))
+	api.guard().polling[id] = p
+	api.guard().addLocked(p, queuedSize(f))
 }
 
 // Alive reports which of the given filters exist.
@@ -96,7 +110,7 @@ func (g *pollingGuard) Uninstall(id rpc.ID) {
 // it holds too much, or the one that weighs most if all of them do; the next poll of
 // that one is told "filter not found". The caller holds filtersMu.
 func (api *FilterAPI) guardQueued(id rpc.ID, bytes int64) {
-	g := &api.guard
+	g := api.guard()
 	p := g.polling[id]
 	if p == nil {
 		return // no guard, or not known to it yet
@@ -117,7 +131,7 @@ func (api *FilterAPI) guardQueued(id rpc.ID, bytes int64) {
 // event loop, which may be waiting for a filter that waits for filtersMu, so it is
 // left to a goroutine of its own.
 func (api *FilterAPI) guardUninstallLocked(id rpc.ID) {
-	g := &api.guard
+	g := api.guard()
 	g.addLocked(g.polling[id], -g.polling[id].queued)
 	delete(g.polling, id)
 	if f, ok := api.filters[id]; ok {
@@ -129,10 +143,10 @@ func (api *FilterAPI) guardUninstallLocked(id rpc.ID) {
 
 // guardSweepLocked forgets filters that upstream has removed.
 func (api *FilterAPI) guardSweepLocked() {
-	for id, p := range api.guard.polling {
+	for id, p := range api.guard().polling {
 		if _, ok := api.filters[id]; !ok {
-			api.guard.addLocked(p, -p.queued)
-			delete(api.guard.polling, id)
+			api.guard().addLocked(p, -p.queued)
+			delete(api.guard().polling, id)
 		}
 	}
 }
@@ -179,13 +193,13 @@ func (api *FilterAPI) GetFilterChanges(id rpc.ID) (any, error) {
 	changes, err := api.getFilterChangesUnguarded(id)
 	api.filtersMu.Lock()
 	defer api.filtersMu.Unlock()
-	if p := api.guard.polling[id]; p != nil {
+	if p := api.guard().polling[id]; p != nil {
 		p.polled = time.Now()
 		left := int64(0)
 		if f, ok := api.filters[id]; ok {
 			left = queuedSize(f) // an event may have come in between
 		}
-		api.guard.addLocked(p, left-p.queued)
+		api.guard().addLocked(p, left-p.queued)
 	}
 	return changes, err
 }

@@ -39,7 +39,7 @@ func (api *FilterAPI) TransactionReceipts(ctx context.Context, filter *Transacti
 		if len(hashes) == 0 {
 			key = receiptKey{receipts[0].Receipt, len(receipts)}
 		}
-		ev, err := api.guard.receiptEvents.get(key, func() (*rpc.Event, error) {
+		ev, err := api.guard().receiptEvents.get(key, func() (*rpc.Event, error) {
 			list := make([]map[string]any, len(receipts))
 			for i, r := range receipts {
 				number := r.Receipt.BlockNumber.Uint64()

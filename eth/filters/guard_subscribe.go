@@ -33,7 +33,7 @@ func (api *FilterAPI) NewHeads(ctx context.Context) (*rpc.Subscription, error) {
 		source  = api.events.SubscribeNewHeads(headers)
 	)
 	go forward(sub, source, headers, func(header *types.Header) {
-		ev, err := api.guard.headEvents.get(headKey{header}, func() (*rpc.Event, error) {
+		ev, err := api.guard().headEvents.get(headKey{header}, func() (*rpc.Event, error) {
 			return encodeEvent(header.Number.Uint64(), []*types.Header{header})
 		})
 		if err == nil {
@@ -56,7 +56,7 @@ func (api *FilterAPI) Logs(ctx context.Context, crit FilterCriteria) (*rpc.Subsc
 		return nil, err
 	}
 	go forward(sub, source, matched, func(logs []*types.Log) {
-		if ev, err := api.guard.logEvents.get(logs); err == nil {
+		if ev, err := api.guard().logEvents.get(logs); err == nil {
 			notifier.NotifyEvent(sub.ID, ev)
 		}
 	})
@@ -92,7 +92,7 @@ func (api *FilterAPI) NewPendingTransactions(ctx context.Context, fullTx *bool) 
 			if head != nil {
 				key.head = head.Hash()
 			}
-			ev, err = api.guard.txEvents.get(key, func() (*rpc.Event, error) {
+			ev, err = api.guard().txEvents.get(key, func() (*rpc.Event, error) {
 				full := make([]*ethapi.RPCTransaction, len(txs))
 				for i, tx := range txs {
 					full[i] = ethapi.NewRPCPendingTransaction(tx, head, config)
@@ -101,7 +101,7 @@ func (api *FilterAPI) NewPendingTransactions(ctx context.Context, fullTx *bool) 
 			})
 		} else {
 			key.hashes = true
-			ev, err = api.guard.txEvents.get(key, func() (*rpc.Event, error) {
+			ev, err = api.guard().txEvents.get(key, func() (*rpc.Event, error) {
 				hashes := make([]common.Hash, len(txs))
 				for i, tx := range txs {
 					hashes[i] = tx.Hash()

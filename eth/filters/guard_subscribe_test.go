@@ -377,7 +377,7 @@ func TestGuardFilterOverflow(t *testing.T) {
 	}
 	s.api.filtersMu.Lock()
 	for _, id := range []string{logs, blocks} {
-		f, p := s.api.filters[rpc.ID(id)], s.api.guard.polling[rpc.ID(id)]
+		f, p := s.api.filters[rpc.ID(id)], s.api.guard().polling[rpc.ID(id)]
 		require.Positive(t, p.queued)
 		require.Equal(t, queuedSize(f), p.queued)
 	}
@@ -398,8 +398,8 @@ func TestGuardFilterOverflow(t *testing.T) {
 	(*pollingGuard)(s.api).Alive(nil)
 	s.api.filtersMu.Lock()
 	defer s.api.filtersMu.Unlock()
-	require.Zero(t, s.api.guard.queued)
-	require.Empty(t, s.api.guard.polling)
+	require.Zero(t, s.api.guard().queued)
+	require.Empty(t, s.api.guard().polling)
 }
 
 // TestGuardFilterLimit refuses with -32005 what one client has too many of; a place
@@ -442,7 +442,7 @@ func TestGuardFiltersTogether(t *testing.T) {
 		s.eventually("transaction", func() bool {
 			s.api.filtersMu.Lock()
 			defer s.api.filtersMu.Unlock()
-			return s.api.guard.queued == events*txsSize(txs)
+			return s.api.guard().queued == events*txsSize(txs)
 		})
 	}
 	var lost []int
@@ -453,7 +453,7 @@ func TestGuardFiltersTogether(t *testing.T) {
 	}
 	s.api.filtersMu.Lock()
 	defer s.api.filtersMu.Unlock()
-	require.Equal(t, []int{0}, lost, fmt.Sprint(s.api.guard.queued))
+	require.Equal(t, []int{0}, lost, fmt.Sprint(s.api.guard().queued))
 }
 
 // TestGuardHeaviestFilter names the loser among clients.

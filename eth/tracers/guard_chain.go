@@ -47,7 +47,7 @@ func (api *API) traceChain(start, end *types.Block, config *TraceConfig, closed 
 
 // traceTx stands in front of upstream's function of that name: one transaction is
 // traced at a time for each call, whatever the number of workers, and for no longer than
-// the guard allows whatever its client asked for.
+// the guard allows whatever its client asked for. What its tracer records is counted.
 func (api *API) traceTx(ctx context.Context, tx *types.Transaction, message *core.Message, txctx *Context, vmctx vm.BlockContext, statedb *state.StateDB, config *TraceConfig, precompiles vm.PrecompiledContracts) (interface{}, error) {
 	scope := ctx
 	if backend, ok := api.backend.(chainBackend); ok {
@@ -58,5 +58,7 @@ func (api *API) traceTx(ctx context.Context, tx *types.Transaction, message *cor
 		return nil, err
 	}
 	defer done()
+	config, traced := meterTrace(ctx, txctx, config)
+	defer traced()
 	return api.traceTxUnguarded(ctx, tx, message, txctx, vmctx, statedb, config, precompiles)
 }

@@ -3,7 +3,6 @@
 package tracers
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"math/big"
@@ -69,28 +68,22 @@ func (m *traceMeter) result(get func() (json.RawMessage, error)) (json.RawMessag
 	return res, m.call.Add(int64(len(res)) - m.output)
 }
 
-// guardLogger is the default tracer of a call, metered if the call is.
+// guardLogger is the default tracer of a call, metered.
 type guardLogger struct {
 	*logger.StructLogger
 	meter *traceMeter
 }
 
-// newGuardLogger stands in for logger.NewStructLogger.
-func newGuardLogger(ctx context.Context, cfg *logger.Config) *guardLogger {
+func newGuardLogger(call *rpc.BuildMeter, cfg *logger.Config) *guardLogger {
 	l := &guardLogger{StructLogger: logger.NewStructLogger(cfg)}
-	if call := rpc.BuildMeterFromContext(ctx); call != nil {
-		l.meter = &traceMeter{call: call, stop: l.Stop}
-	}
+	l.meter = &traceMeter{call: call, stop: l.Stop}
 	return l
 }
 
 // Hooks returns the logger's hooks. What a step adds is known after it.
 func (l *guardLogger) Hooks() *tracing.Hooks {
-	hooks := l.StructLogger.Hooks()
-	if l.meter == nil {
-		return hooks
-	}
 	var (
+		hooks    = l.StructLogger.Hooks()
 		onOpcode = hooks.OnOpcode
 		size     int
 	)
@@ -106,24 +99,20 @@ func (l *guardLogger) Hooks() *tracing.Hooks {
 
 // GetResult returns what the logger's own returns.
 func (l *guardLogger) GetResult() (json.RawMessage, error) {
-	if l.meter == nil {
-		return l.StructLogger.GetResult()
-	}
 	return l.meter.result(l.GuardResult)
 }
 
-// guardTracer stands in for DefaultDirectory.New. The native tracers hold what
-// they see on entering and leaving frames, logs, and the slots and accounts that a
-// transaction touches for the first time; that is counted here, for all of them
+// newGuardTracer makes a tracer of the directory, metered. The native tracers hold
+// what they see on entering and leaving frames, logs, and the slots and accounts that
+// a transaction touches for the first time; that is counted here, for all of them
 // alike. A fork's own tracer is counted as far as it uses the same hooks.
-func guardTracer(ctx context.Context, name string, txctx *Context, cfg json.RawMessage, chainConfig *params.ChainConfig) (*Tracer, error) {
-	call := rpc.BuildMeterFromContext(ctx)
+func newGuardTracer(call *rpc.BuildMeter, name string, txctx *Context, cfg json.RawMessage, chainConfig *params.ChainConfig) (*Tracer, error) {
 	if !call.JavaScript() && usesJavaScript(name, cfg, 0) {
 		return nil, errNoJavaScript
 	}
 	tracer, err := DefaultDirectory.New(name, txctx, cfg, chainConfig)
-	if err != nil || call == nil {
-		return tracer, err
+	if err != nil {
+		return nil, err
 	}
 	meter := &traceMeter{call: call, stop: tracer.Stop}
 	tracer.Hooks = meterHooks(*tracer.Hooks, meter)
@@ -162,22 +151,10 @@ func meterHooks(hooks tracing.Hooks, m *traceMeter) *tracing.Hooks {
 			enter(depth, typ, from, to, input, gas, value)
 		}
 	}
-	if enter := hooks.OnEnterV2; enter != nil {
-		hooks.OnEnterV2 = func(depth int, typ byte, from, to common.Address, input []byte, gas tracing.Gas, value *big.Int) {
-			m.add(2*int64(len(input)), frameOverhead)
-			enter(depth, typ, from, to, input, gas, value)
-		}
-	}
 	if exit := hooks.OnExit; exit != nil {
 		hooks.OnExit = func(depth int, output []byte, gasUsed uint64, err error, reverted bool) {
 			m.add(2*int64(len(output)), 0)
 			exit(depth, output, gasUsed, err, reverted)
-		}
-	}
-	if exit := hooks.OnExitV2; exit != nil {
-		hooks.OnExitV2 = func(depth int, output []byte, gasLeft tracing.Gas, err error, reverted bool) {
-			m.add(2*int64(len(output)), 0)
-			exit(depth, output, gasLeft, err, reverted)
 		}
 	}
 	if onLog := hooks.OnLog; onLog != nil {
@@ -192,12 +169,7 @@ func meterHooks(hooks tracing.Hooks, m *traceMeter) *tracing.Hooks {
 			opcode(pc, op, gas, cost, scope, rData, depth, err)
 		}
 	}
-	if opcode := hooks.OnOpcodeV2; opcode != nil {
-		hooks.OnOpcodeV2 = func(pc uint64, op byte, gas, cost tracing.Gas, scope tracing.OpContext, rData []byte, depth int, err error) {
-			m.addAccess(op, cost.Execution)
-			opcode(pc, op, gas, cost, scope, rData, depth, err)
-		}
-	}
+	meterHooksV2(&hooks, m)
 	return &hooks
 }
 

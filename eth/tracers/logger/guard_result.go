@@ -22,8 +22,8 @@ func (l *StructLogger) GuardSteps() int { return len(l.logs) }
 // where encoding/json (which reads every step again, into a buffer that doubles,
 // and copies that) needs 4n. The logger is of no use afterwards.
 func (l *StructLogger) GuardResult() (json.RawMessage, error) {
-	if reason := l.reason.Load(); reason != nil {
-		return nil, *reason
+	if reason := l.stopReason(); reason != nil {
+		return nil, reason
 	}
 	output := l.output
 	if l.err != nil && !errors.Is(l.err, vm.ErrExecutionReverted) {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package tracers
+
+import (
+	"math/big"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/tracing"
+)
+
+// What upstream's releases spell differently, in one place: a base for older ones
+// has its own variant of this file.
+
+// meterHooksV2 does for the hooks that came with v1.17.4 what meterHooks does.
+func meterHooksV2(hooks *tracing.Hooks, m *traceMeter) {
+	if enter := hooks.OnEnterV2; enter != nil {
+		hooks.OnEnterV2 = func(depth int, typ byte, from, to common.Address, input []byte, gas tracing.Gas, value *big.Int) {
+			m.add(2*int64(len(input)), frameOverhead)
+			enter(depth, typ, from, to, input, gas, value)
+		}
+	}
+	if exit := hooks.OnExitV2; exit != nil {
+		hooks.OnExitV2 = func(depth int, output []byte, gasLeft tracing.Gas, err error, reverted bool) {
+			m.add(2*int64(len(output)), 0)
+			exit(depth, output, gasLeft, err, reverted)
+		}
+	}
+	if opcode := hooks.OnOpcodeV2; opcode != nil {
+		hooks.OnOpcodeV2 = func(pc uint64, op byte, gas, cost tracing.Gas, scope tracing.OpContext, rData []byte, depth int, err error) {
+			m.addAccess(op, cost.Execution)
+			opcode(pc, op, gas, cost, scope, rData, depth, err)
+		}
+	}
+}
