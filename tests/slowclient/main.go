@@ -7,6 +7,12 @@
 //	go run ./tests/slowclient --http localhost:8545 --ws ...    # a running node
 //	go run ./tests/slowclient --list                            # a line a case
 //	go run ./tests/slowclient --binary geth --only 1,bodies     # by number, name, family
+//	go run ./tests/slowclient --binary geth --quick --repeat 20 # how many verdicts change
+//	go run ./tests/slowclient ... --records FILE --resume       # go on where a run was cut off
+//
+// A case in the second and later columns is compared with the first binary that is not
+// ours: where the polite client's latency broke that one, ours must be within a
+// twentieth of it.
 //
 // It starts nodes on free ports of 127.0.0.1 in directories of their own, ends
 // them by process id, and ends any that grows beyond --memory. Against a running
@@ -17,6 +23,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -55,7 +62,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		quick           = fs.Bool("quick", false, "the quick set, under 3 minutes")
 		asJSON          = fs.Bool("json", false, "one JSON record a case on standard output")
 		markdown        = fs.Bool("markdown", false, "a Markdown table on standard output")
-		records         = fs.String("records", "", "also write the JSON records to this file")
+		records         = fs.String("records", "", "also write the JSON records to this file, as they come")
+		resume          = fs.Bool("resume", false, "take what the file of records holds as done")
+		stock           = fs.String("stock", "", "stock geth of the release under ours, for what is compared with it")
+		ipv6            = fs.Bool("ipv6", false, "serve and attack on ::1")
 		memory          = fs.Int64("memory", 3072, "end a node that holds more than this many MiB")
 		retries         = fs.Int("retries", 1, "judge a case again that only a polite client's latency broke, at most so often")
 		repeat          = fs.Int("repeat", 1, "run everything so often")
@@ -95,14 +105,25 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	opt := attack.Options{
 		Quick: *quick, Retries: *retries, MemoryLimit: *memory << 20, Period: *period, Flags: flags,
+		Stock: *stock, IPv6: *ipv6,
 		Progress: func(format string, args ...any) { fmt.Fprintf(human, "# "+format+"\n", args...) },
 	}
 	var jsonOut []io.Writer
 	if *asJSON {
 		jsonOut = append(jsonOut, stdout)
 	}
+	var done []*attack.Record
 	if *records != "" {
-		f, err := os.Create(*records)
+		how := os.O_TRUNC
+		if *resume {
+			var err error
+			if done, err = readRecords(*records); err != nil {
+				fmt.Fprintln(stderr, "slowclient:", err)
+				return 2
+			}
+			how = os.O_APPEND
+		}
+		f, err := os.OpenFile(*records, os.O_CREATE|os.O_WRONLY|how, 0o644)
 		if err != nil {
 			fmt.Fprintln(stderr, "slowclient:", err)
 			return 2
@@ -122,6 +143,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		suites = append(suites, &attack.Suite{Binary: b, Opt: opt})
 	}
+	for _, s := range suites { // a stock binary in another column will do
+		for _, other := range suites {
+			if s.Opt.Stock == "" && !other.Binary.Guarded() && other.Binary.Release == s.Binary.Release {
+				s.Opt.Stock = other.Binary.Path
+			}
+		}
+	}
 	if *httpAddr != "" {
 		suites = append(suites, &attack.Suite{Endpoint: &rig.Node{HTTP: hostPort(*httpAddr), WS: hostPort(*wsAddr)}, Opt: opt})
 	}
@@ -131,29 +159,41 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 
 	rep := newReport(suites, cases)
+	had := make(map[string]*attack.Record)
+	for _, rec := range done {
+		had[rec.Key()] = rec
+	}
 	status := 0
-	for range *repeat {
+	keep := func(s *attack.Suite, rec *attack.Record) {
+		rep.add(s, rec)
+		if rec.Verdict == attack.Broken && status == 0 {
+			status = 1
+		}
+	}
+	for round := 1; round <= *repeat; round++ {
 		for _, s := range suites {
 			begun := time.Now()
-			fmt.Fprintf(human, "# %s, %d cases, %d processors\n", s.Version(), len(cases), runtime.NumCPU())
+			fmt.Fprintf(human, "# %s, %d cases, %d processors%s\n", s.Version(), len(cases), runtime.NumCPU(), roundOf(round, *repeat))
 			for _, c := range attack.Order(cases) {
+				if rec := had[(&attack.Record{Binary: s.Version(), Case: c.Name, Round: round}).Key()]; rec != nil {
+					keep(s, rec)
+					continue
+				}
+				rec, err := s.RunCase(ctx, c)
 				if ctx.Err() != nil {
 					fmt.Fprintln(stderr, "slowclient: interrupted")
 					s.Close()
 					return 2
 				}
-				rec, err := s.RunCase(ctx, c)
-				if ctx.Err() != nil {
-					continue
-				}
 				if err != nil {
+					// The others may still be judged: a release that does not start, or ends
+					// by itself, is no reason to stop a run over six of them.
 					fmt.Fprintln(stderr, "slowclient:", err)
-					return 2
+					status = 2
 				}
-				rep.add(s, rec)
-				if rec.Verdict == attack.Broken {
-					status = 1
-				}
+				rec.Round = round
+				rep.compare(s, rec)
+				keep(s, rec)
 				printRecord(human, rec)
 				for _, w := range jsonOut {
 					if err := json.NewEncoder(w).Encode(rec); err != nil {
@@ -166,6 +206,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(human, "# %s: %s in %.0f s\n", s.Version(), rep.totals(s), time.Since(begun).Seconds())
 		}
 	}
+	if *repeat > 1 {
+		rep.flakes(human, *repeat)
+	}
 	if *markdown {
 		fmt.Fprintf(stdout, "%s; %s\n\n", machine(), setName(*quick, *only))
 		rep.markdown(stdout)
@@ -173,6 +216,29 @@ func run(args []string, stdout, stderr io.Writer) int {
 		rep.human(human)
 	}
 	return status
+}
+
+// readRecords reads the records of a run that was cut off; the last line may be
+// incomplete.
+func readRecords(path string) (out []*attack.Record, err error) {
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	for line := range bytes.Lines(text) {
+		rec := new(attack.Record)
+		if bytes.HasSuffix(line, []byte("\n")) && json.Unmarshal(line, rec) == nil {
+			out = append(out, rec)
+		}
+	}
+	return out, err
+}
+
+func roundOf(round, of int) string {
+	if of < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", round %d of %d", round, of)
 }
 
 // machine says what the figures were measured on.

@@ -51,21 +51,24 @@ func TestVerdicts(t *testing.T) {
 	// 3 x 2 ms is less than 2 ms + 25 ms; the machine was late by 1 ms twice.
 	p := rig.PoliteReport{Calls: 100, P99: 28 * time.Millisecond, Noise: time.Millisecond, Heads: 5, HeadGap: 2500 * time.Millisecond}
 	require.Equal(t, 29*time.Millisecond, LatencyBound(r.Base, p))
-	require.False(t, r.judgePolite(p))
+	r.judgePolite(p)
 	require.Empty(t, r.reasons)
 
 	p.P99 = 30 * time.Millisecond
-	require.False(t, r.judgePolite(p), "a latency alone is judged again")
+	r.judgePolite(p)
 	require.Len(t, r.reasons, 1)
+	require.Equal(t, 1, r.soft, "a latency alone is judged again")
 	p.Failed = 1
-	require.True(t, r.judgePolite(p))
+	r.judgePolite(p)
+	require.Len(t, r.reasons, 3)
+	require.Equal(t, 2, r.soft)
 
 	// Half of the machine was somebody else's.
 	require.Equal(t, 2*27*time.Millisecond, LatencyBound(r.Base, rig.PoliteReport{Others: 0.5}))
 
 	// A slow binary is judged by its own measure.
 	r = &Run{Base: rig.PoliteReport{P99: 40 * time.Millisecond}, Period: time.Second}
-	require.False(t, r.judgePolite(rig.PoliteReport{Calls: 1, P99: 119 * time.Millisecond}))
+	r.judgePolite(rig.PoliteReport{Calls: 1, P99: 119 * time.Millisecond})
 	require.Empty(t, r.reasons)
 }
 
@@ -93,6 +96,50 @@ func TestPerformSurvives(t *testing.T) {
 	r = new(Run)
 	r.perform(&Case{Run: func(r *Run) { r.Must(context.Canceled, "dialing"); t.Error("went on") }})
 	require.Equal(t, []string{"dialing: context canceled"}, r.reasons)
+}
+
+// A case is not held because its attack did not get there.
+func TestArrived(t *testing.T) {
+	r := new(Run)
+	r.Arrived("calls", 3, 3)
+	require.Empty(t, r.reasons)
+	r.Arrived("streams", 2, 3)
+	require.Equal(t, []string{"attack did not run: 2 of 3 streams"}, r.reasons)
+	require.True(t, r.ran)
+}
+
+// Where only the outside of a node is seen, what was not judged is said.
+func TestNotSeen(t *testing.T) {
+	r := &Run{Node: new(rig.Node), Ctx: context.Background()}
+	r.MemoryAtMost(1)
+	r.MemorySince(0, 1)
+	r.IdleAfterLeaving()
+	r.Working("calls")
+	require.Empty(t, r.reasons)
+	require.Empty(t, r.figures)
+	require.Equal(t, []string{"memory", "processors"}, r.unseen)
+	require.Contains(t, (&Record{Unseen: r.unseen}).Summary(), "not judged: memory, processors")
+}
+
+func TestMergeFlags(t *testing.T) {
+	require.Equal(t, []string{"a=2", "b", "c=3"}, mergeFlags([]string{"a=1", "b"}, nil, []string{"a=2", "c=3"}))
+}
+
+// A case that never ends is left behind.
+func TestPerformedEnds(t *testing.T) {
+	stuck := make(chan struct{})
+	defer close(stuck)
+	require.False(t, new(Run).performed(&Case{Run: func(*Run) { <-stuck }}, 10*time.Millisecond))
+	require.True(t, new(Run).performed(&Case{Run: func(*Run) {}}, time.Minute))
+}
+
+func TestInterval(t *testing.T) {
+	mean, half := interval([]float64{1, 2, 3})
+	require.InDelta(t, 2, mean, 1e-9)
+	require.InDelta(t, 4.30/1.7320508, half, 1e-6)
+	mean, half = interval([]float64{5, 5, 5, 5, 5, 5, 5, 5, 5})
+	require.InDelta(t, 5, mean, 1e-9)
+	require.InDelta(t, 0, half, 1e-9)
 }
 
 func TestMissing(t *testing.T) {

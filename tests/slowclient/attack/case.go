@@ -17,7 +17,7 @@
 //   - Wait for a signal, never for a guess of time; every wait has an end.
 //   - A bound on time is a ratio to the same binary unloaded (Run.LatencyBound).
 //   - Everything a case opened is closed when it returns (Run.Close...).
-//   - Attackers use rig.Attacker(i), never the polite client's address.
+//   - Attackers use r.Attacker(i), never the polite client's address.
 //   - A check that stock geth cannot meet by design names what is measured, so
 //     that a reader of the table can repeat it by hand.
 //

@@ -35,8 +35,9 @@ func init() {
 		Why:    "an operator can fit refusals to the clients in front of the node",
 		Run: func(r *Run) {
 			holdPlace(r)
-			status, reply, err := r.HTTP(rig.Attacker(1)).Send(r.Ctx, rig.Call(7, "eth_gasPrice"))
+			status, reply, err := r.HTTP(r.Attacker(1)).Send(r.Ctx, rig.Call(7, "eth_gasPrice"))
 			r.Must(err, "call")
+			r.Arrived("calls answered", 1, 1)
 			r.Exactly("status", status, 503)
 			r.Exactly("code", reply.Code(), -32005)
 		},
@@ -50,7 +51,8 @@ func init() {
 			before := r.Books()
 			holdPlace(r)
 			var t Tally
-			t.Add(outcome(r.HTTP(rig.Attacker(1)).Send(r.Ctx, rig.Call(7, "eth_gasPrice"))))
+			t.Add(outcome(r.HTTP(r.Attacker(1)).Send(r.Ctx, rig.Call(7, "eth_gasPrice"))))
+			r.Arrived("calls answered", 1-t.Get("error"), 1)
 			r.Exactly("served", t.Get("served"), 1)
 			var refused float64
 			rig.Until(r.Ctx, 4*time.Second, func() bool { refused = r.Books().Sub(before).Refused; return refused >= 1 })
@@ -58,8 +60,8 @@ func init() {
 		},
 	}, &Case{
 		Name: "guard-off-is-stock", Family: contract, Needs: NeedGuard | NeedWS, Flags: []string{"rpc.guard=false"},
-		Recipe: "a round of calls, errors, batches and subscriptions with --rpc.guard=false and with the guard on",
-		Bound:  "the same bytes, ids and what the chain decides apart",
+		Recipe: "a round of calls, errors, batches and odd requests to stock geth of the same release (--stock), to ours with --rpc.guard=false and to ours with the guard on",
+		Bound:  "the same bytes from all of them, ids and what the chain decides apart",
 		Why:    "off means off, and on changes nothing for those who ask for little",
 		Run:    compareOff,
 	}, &Case{
@@ -75,6 +77,7 @@ func init() {
 			}
 			reply, err := c.Next(5 * time.Second)
 			r.Must(err, "answer after closing one side")
+			r.Arrived("calls answered", 1, 1)
 			r.Check(reply.Err == nil, "%v", reply.Err)
 		},
 	}, &Case{
@@ -101,6 +104,7 @@ func init() {
 				}
 				r.Check(!bytes.Contains(raw, []byte("-32013")), "refused: %.200s", raw)
 			}
+			r.Arrived("calls answered", 21, 21)
 		},
 	}, &Case{
 		Name: "started-later", Family: contract, Needs: NeedIPC | NeedGuard,
@@ -119,7 +123,7 @@ func init() {
 				c := r.Raw(rig.Dialer{Forward: "203.0.113.7"})
 				r.Must(c.Request(rig.SlowCall(1)), "slow call")
 			}
-			r.For(500 * time.Millisecond)
+			r.Working("slow calls")
 			begun := time.Now()
 			var t Tally
 			t.Add(outcome(r.HTTP(rig.Dialer{Forward: "203.0.113.8"}).Send(r.Ctx, rig.Call(1, "eth_gasPrice"))))
@@ -133,6 +137,7 @@ func init() {
 		Why:    "a restart must not hang on its clients",
 		Run: func(r *Run) {
 			t := r.flood(300, 50, func(i int) []byte { return rig.SlowCall(i) })
+			r.Working("slow calls")
 			ended := make(chan time.Duration, 1)
 			go func() {
 				begun := time.Now()
@@ -152,7 +157,7 @@ func init() {
 
 // holdPlace has a slow call take the only place, and waits until it has it.
 func holdPlace(r *Run) {
-	c := r.Raw(rig.Attacker(0))
+	c := r.Raw(r.Attacker(0))
 	r.Must(c.Request(rig.SlowCall(1)), "slow call")
 	ipc := r.IPC()
 	r.Check(rig.Until(r.Ctx, 5*time.Second, func() bool { l, err := getLimits(ipc); return err == nil && l.Executing >= 1 }), "the slow call does not run")
@@ -161,7 +166,7 @@ func holdPlace(r *Run) {
 func refusal(r *Run) {
 	holdPlace(r)
 	const want = `"error":{"code":-32013,"message":"Request queue is full"}`
-	c := r.Raw(rig.Attacker(1))
+	c := r.Raw(r.Attacker(1))
 	for i := range 3 { // on one connection: it is kept
 		r.Must(c.Request(rig.Call(7+i, "eth_gasPrice")), "call")
 		status, _, body, err := c.Response(5 * time.Second)
@@ -170,17 +175,18 @@ func refusal(r *Run) {
 		got := strings.TrimSpace(string(body))
 		r.Check(got == fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,%s}`, 7+i, want), "refused with %s", got)
 	}
-	status, _, body, err := r.HTTP(rig.Attacker(1)).Post(r.Ctx, rig.Batch(rig.Call(1, "eth_gasPrice"), rig.Call(2, "eth_blockNumber"), rig.Call(3, "eth_gasPrice")))
+	status, _, body, err := r.HTTP(r.Attacker(1)).Post(r.Ctx, rig.Batch(rig.Call(1, "eth_gasPrice"), rig.Call(2, "eth_blockNumber"), rig.Call(3, "eth_gasPrice")))
 	r.Must(err, "batch")
 	r.Exactly("batch status", status, 200)
 	r.Check(bytes.Count(body, []byte(want)) == 2, "batch: %s", body)
-	ws := r.WS(rig.Attacker(2))
+	ws := r.WS(r.Attacker(2))
 	r.Must(ws.Send(rig.Call(5, "eth_gasPrice")), "call")
 	rs, err := ws.Next(5 * time.Second)
 	r.Must(err, "refusal over WebSocket")
 	r.Check(rs[0].Code() == codeBusy && rs[0].Err.Data == nil, "refused over WebSocket with %v", rs[0].Err)
-	status, reply, err := r.HTTP(rig.Attacker(1)).Send(r.Ctx, rig.Call(1, "eth_chainId"))
+	status, reply, err := r.HTTP(r.Attacker(1)).Send(r.Ctx, rig.Call(1, "eth_chainId"))
 	r.Check(outcome(status, reply, err) == "served", "a light call was not served")
+	r.Arrived("calls answered", 1, 1)
 }
 
 // round is a set of calls whose answers do not depend on time.
@@ -232,26 +238,41 @@ func round(n *rig.Node, r *Run) (out []string) {
 	return out
 }
 
+// compareOff has the guard turned off answer as stock geth does, where one of the same
+// release is at hand, and the guard turned on as the one turned off.
 func compareOff(r *Run) {
-	var sets [2][]string
-	sets[0] = round(r.Node, r)
-	on, err := rig.StartNode(r.Node.Binary, rig.NodeConfig{})
-	r.Must(err, "a second node")
-	defer on.Stop()
-	sets[1] = round(on, r)
-	strip := regexp.MustCompile(`0x[0-9a-f]{32,}|127\.0\.0\.1:\d+`)
-	different := 0
-	for i := range sets[0] {
-		a, b := strip.ReplaceAllString(sets[0][i], "#"), strip.ReplaceAllString(sets[1][i], "#")
-		if a != b {
-			if different++; different <= 3 {
-				r.Break("off: %.300s | on: %.300s", a, b)
+	off := round(r.Node, r)
+	r.Arrived("replies", len(off), 50)
+	compare := func(name string, b *rig.Binary) {
+		n, err := rig.StartNode(b, rig.NodeConfig{})
+		r.Must(err, name)
+		defer n.Stop()
+		different := 0
+		for i, got := range round(n, r) {
+			a, b := stripChain(off[i]), stripChain(got)
+			if a != b {
+				if different++; different <= 3 {
+					r.Break("off: %.300s | %s: %.300s", a, name, b)
+				}
 			}
 		}
+		r.Exactly("different from "+name, different, 0)
 	}
-	r.Note("compared", float64(len(sets[0])), "")
-	r.Exactly("different", different, 0)
+	r.Note("compared", float64(len(off)), "")
+	if path := r.suite.Opt.Stock; path == "" {
+		r.notSeen("stock, no binary (--stock)")
+	} else if stock, err := rig.ProbeBinary(path); err != nil || stock.Release != r.Node.Binary.Release {
+		r.notSeen("stock of the same release")
+	} else {
+		compare("stock", stock)
+	}
+	compare("on", r.Node.Binary)
 }
+
+var chainRE = regexp.MustCompile(`0x[0-9a-f]{32,}|127\.0\.0\.1:\d+`)
+
+// stripChain takes out what depends on the chain and the port.
+func stripChain(s string) string { return chainRE.ReplaceAllString(s, "#") }
 
 func startedLater(r *Run) {
 	ipc := r.IPC()
@@ -266,10 +287,10 @@ func startedLater(r *Run) {
 			r.Must(reply.Err, call.method)
 		}
 	}
-	c := r.Raw(rig.Attacker(0))
+	c := r.Raw(r.Attacker(0))
 	r.Must(c.Head("POST", 4*mib), "headers")
 	io.WriteString(c, "{")
-	status, _, body, err := r.HTTP(rig.Attacker(1)).Post(r.Ctx, bytes.Repeat([]byte(" "), 6*mib))
+	status, _, body, err := r.HTTP(r.Attacker(1)).Post(r.Ctx, bytes.Repeat([]byte(" "), 6*mib))
 	if err == nil {
 		r.Exactly("6 MiB", status, 413)
 	} else {
@@ -277,6 +298,7 @@ func startedLater(r *Run) {
 	}
 	status, _, body, err = c.Response(15 * time.Second)
 	r.Must(err, "a stalled body")
+	r.Arrived("bodies answered", 1, 1)
 	r.Exactly("stalled body", status, 408)
 	r.Check(bytes.Contains(body, []byte(`"error"`)), "answered %q", body)
 }

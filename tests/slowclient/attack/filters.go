@@ -21,13 +21,15 @@ func init() {
 		Run: func(r *Run) {
 			before := r.Node.Goroutines()
 			installed := installFilters(r, 0, 5, 1000)
+			r.Arrived("batches answered", 5, 5)
 			r.AtMost("installed", float64(installed), 256, "")
 			if before >= 0 {
 				r.AtMost("goroutines more", float64(r.Node.Goroutines()-before), 2000, "")
 			}
-			r.Flow(16, bigTx)
-			r.For(r.Seconds(4, 15))
-			r.AtMost("memory", r.Grown(), 256*mib, "B")
+			f := r.Flow(16, bigTx)
+			r.For(r.Seconds(3, 15))
+			r.Flowed(f)
+			r.MemoryAtMost(256 * mib)
 		},
 	}, &Case{
 		Name: "filter-overflow", Number: 14, Family: filters, Needs: NeedChain | NeedGuard,
@@ -35,12 +37,13 @@ func init() {
 		Bound:  "it is uninstalled: its next poll says filter not found",
 		Why:    "a filter that nobody polls must not keep everything for five minutes",
 		Run: func(r *Run) {
-			c := r.HTTP(rig.Attacker(0))
+			c := r.HTTP(r.Attacker(0))
 			reply, err := c.Call(r.Ctx, "eth_newPendingTransactionFilter", true)
 			r.Must(err, "filter")
 			r.Check(reply.Err == nil, "filter: %v", reply.Err)
 			f := r.Flow(16, bigTx)
 			rig.Until(r.Ctx, 40*time.Second, func() bool { return f.Sent.Load() > 100 })
+			r.Flowed(f)
 			poll, err := c.Call(r.Ctx, "eth_getFilterChanges", reply.Text())
 			r.Must(err, "poll")
 			r.Check(poll.Err != nil && strings.Contains(poll.Err.Message, "filter not found"), "its poll is answered %.100s %v", poll.Result, poll.Err)
@@ -51,12 +54,14 @@ func init() {
 		Bound:  "others get theirs",
 		Why:    "a limit on filters must not become the cheaper way to lock everybody out",
 		Run: func(r *Run) {
+			held := 0
 			for i := range 16 {
-				installFilters(r, i, 1, 256)
+				held += installFilters(r, i, 1, 256)
 			}
+			r.Arrived("filters held", held, 16*256*9/10)
 			var t Tally
 			for i := range 10 {
-				t.Add(outcome(r.HTTP(rig.Attacker(100+i)).Send(r.Ctx, rig.Call(1, "eth_newBlockFilter"))))
+				t.Add(outcome(r.HTTP(r.Attacker(100+i)).Send(r.Ctx, rig.Call(1, "eth_newBlockFilter"))))
 			}
 			r.Exactly("others' filters", t.Get("served"), 10)
 		},
@@ -68,7 +73,7 @@ func init() {
 		Run: func(r *Run) {
 			var lost atomic.Int64
 			Parallel(r.Scale(30, 100), func(i int) {
-				c := r.HTTP(rig.Attacker(i))
+				c := r.HTTP(r.Attacker(i))
 				reply, err := c.Call(r.Ctx, "eth_newFilter", map[string]any{"address": r.Setup.Logger})
 				if err != nil || reply.Err != nil {
 					lost.Add(1)
@@ -83,6 +88,7 @@ func init() {
 					}
 				}
 			})
+			r.Arrived("clients", 1, 1) // each had its answers, or is counted as lost
 			r.Exactly("lost", int(lost.Load()), 0)
 		},
 	})
@@ -91,7 +97,7 @@ func init() {
 // installFilters posts batches of new filters from the i-th attacker and counts
 // those that were installed. A refusal must be -32005.
 func installFilters(r *Run, i, batches, each int) (installed int) {
-	c := r.HTTP(rig.Attacker(i))
+	c := r.HTTP(r.Attacker(i))
 	for range batches {
 		var batch [][]byte
 		for k := range each {

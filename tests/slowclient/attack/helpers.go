@@ -33,6 +33,13 @@ func (r *Run) WS(d rig.Dialer, header ...string) *rig.WS {
 	return ws
 }
 
+// narrow is the dialer of an attacker whose receive buffer holds next to nothing.
+func (r *Run) narrow(i int) rig.Dialer {
+	d := r.Attacker(i)
+	d.RcvBuf = 4096
+	return d
+}
+
 // HTTP makes a client that is closed with the case.
 func (r *Run) HTTP(d rig.Dialer) *rig.HTTP {
 	c := rig.NewHTTP(r.Node.HTTP, d)
@@ -81,7 +88,9 @@ func (r *Run) Flow(rate, size int) *Flow {
 		defer close(f.done)
 		// Enough at once to fill the buffers of kernel and server.
 		for range 48 {
-			acct.Send(ctx, acct.BigTx(size))
+			if acct.Send(ctx, acct.BigTx(size)) == nil {
+				f.Sent.Add(1)
+			}
 		}
 		t := time.NewTicker(time.Second / time.Duration(rate))
 		defer t.Stop()
@@ -102,6 +111,10 @@ func (r *Run) Flow(rate, size int) *Flow {
 	}()
 	return f
 }
+
+// Flowed is Arrived for a flow: enough of it was taken that whoever does not read is
+// behind.
+func (r *Run) Flowed(f *Flow) { r.Arrived("large transactions taken", int(f.Sent.Load()), 24) }
 
 // Stop ends the flow.
 func (f *Flow) Stop() { f.cancel(); <-f.done }
@@ -209,6 +222,18 @@ func outcome(status int, reply *rig.Reply, err error) string {
 	return "served"
 }
 
+// Began is Arrived for answers: it waits until at least want of the connections have
+// seen the first byte of theirs.
+func (r *Run) Began(conns []*rig.RawHTTP, want int) {
+	var n atomic.Int64
+	Parallel(len(conns), func(i int) {
+		if conns[i].Begun(10 * time.Second) {
+			n.Add(1)
+		}
+	})
+	r.Arrived("answers begun", int(n.Load()), want)
+}
+
 // Metric reads one number from the metrics page; 0 when it is not there.
 func (r *Run) Metric(name string) float64 {
 	m, err := r.Node.Metrics()
@@ -292,15 +317,3 @@ func (b Books) Sub(o Books) Books {
 
 // Balanced reports the identity that holds when nothing is under way.
 func (b Books) Balanced() bool { return b.Arrived == b.Served+b.Failed+b.Refused+b.Cancelled }
-
-// CPUAfterLeaving waits a second after clients left and measures how busy the node
-// is over the next one, in processors.
-func (r *Run) CPUAfterLeaving() float64 {
-	r.For(time.Second)
-	const over = 1500 * time.Millisecond
-	return r.Node.CPUOver(r.Ctx, over).Seconds() / over.Seconds()
-}
-
-// idleCPU is what a node with a polite client beside it may use when an attack is
-// over: 40 calls a second and a block take a few percent of a processor.
-const idleCPU = 0.5

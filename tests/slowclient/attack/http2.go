@@ -19,7 +19,7 @@ func init() {
 		Why:    "streams given up at once must leave nothing behind",
 		Run: func(r *Run) {
 			before := r.Node.Goroutines()
-			rapidReset(r, r.Scale(10_000, 100_000), true)
+			r.Arrived("streams sent", rapidReset(r, r.Scale(10_000, 100_000), true), 1000)
 			after := 0
 			rig.Until(r.Ctx, 5*time.Second, func() bool { after = r.Node.Goroutines(); return after <= before+30 })
 			r.AtMost("goroutines more", float64(after-before), 30, "")
@@ -32,7 +32,7 @@ func init() {
 		Why:    "opening and giving up streams must not be cheaper than answering them",
 		Run: func(r *Run) {
 			sent := rapidReset(r, 20_000, false)
-			r.Note("streams sent", float64(sent), "")
+			r.Arrived("streams taken", sent, 100)
 			r.For(r.Seconds(3, 6))
 			r.AtMost("streams taken", float64(sent), 15_000, "")
 		},
@@ -42,7 +42,7 @@ func init() {
 		Bound:  "memory grows by at most 96 MiB",
 		Why:    "headers are bytes too",
 		Run: func(r *Run) {
-			h := r.H2(rig.Attacker(0))
+			h := r.H2(r.Attacker(0))
 			value := strings.Repeat("a", 9000)
 			var header []string
 			for i := range 100 {
@@ -55,9 +55,10 @@ func init() {
 				}
 				opened++
 			}
+			r.Arrived("streams sent", opened, 1)
 			r.Note("streams", float64(opened), "")
-			r.For(r.Seconds(2, 5))
-			r.AtMost("memory", r.Grown(), 96*mib, "B")
+			r.For(r.Seconds(1, 5))
+			r.MemoryAtMost(96 * mib)
 		},
 	}, &Case{
 		Name: "h2-streams", Family: http2, Needs: NeedH2,
@@ -65,7 +66,8 @@ func init() {
 		Bound:  "at most 100",
 		Why:    "one TCP connection must not be 250 clients",
 		Run: func(r *Run) {
-			h := r.H2(rig.Attacker(0))
+			h := r.H2(r.Attacker(0))
+			r.Arrived("settings", 1, 1)
 			r.Check(h.MaxStreams() > 0, "no limit is announced")
 			r.AtMost("streams allowed", float64(h.MaxStreams()), 100, "")
 		},
@@ -75,7 +77,7 @@ func init() {
 		Bound:  "the call is served at once; the silent streams end within 15 s",
 		Why:    "one stalled stream must not spoil the others on its connection",
 		Run: func(r *Run) {
-			h := r.H2(rig.Attacker(0))
+			h := r.H2(r.Attacker(0))
 			n := 100
 			if m := h.MaxStreams(); m > 0 {
 				n = min(n, m)
@@ -93,6 +95,7 @@ func init() {
 			r.Must(h.Data(id, call, true), "call")
 			res, err := h.Result(id, 5*time.Second)
 			r.Must(err, "a call beside them")
+			r.Arrived("calls answered", 1, 1)
 			r.Exactly("status", res.Status, 200)
 			begun := time.Now()
 			var t Tally
@@ -112,7 +115,7 @@ func init() {
 // many the server took before it ended the connection.
 func rapidReset(r *Run, n int, reconnect bool) (sent int) {
 	call := rig.Call(1, "eth_getBlockByNumber", "latest", true)
-	h := r.H2(rig.Attacker(0))
+	h := r.H2(r.Attacker(0))
 	failures := 0
 	for sent < n && r.Ctx.Err() == nil && failures < 200 {
 		var err error
@@ -135,7 +138,7 @@ func rapidReset(r *Run, n int, reconnect bool) (sent int) {
 		}
 		failures++
 		h.Close()
-		h = r.H2(rig.Attacker(0))
+		h = r.H2(r.Attacker(0))
 	}
 	return sent
 }

@@ -33,12 +33,24 @@ func init() {
 				before = r.Books()
 			}
 			t := r.flood(30, 1, func(i int) []byte { return rig.SlowCall(i) })
+			r.Working("calls")
 			rig.Until(r.Ctx, 3*time.Second, func() bool { return t.Get("busy") >= 14 })
 			r.Exactly("refused at once", t.Get("busy"), 14)
-			select {
-			case <-t.done:
-			case <-time.After(25 * time.Second):
-				r.Break("not all answered: %s", t)
+			if r.Guarded() {
+				var l limitsReply
+				ipc := r.IPC()
+				rig.Until(r.Ctx, 2*time.Second, func() bool { l, _ = getLimits(ipc); return l.Executing == 10 && l.Queued == 6 })
+				r.Exactly("executing", l.Executing, 10)
+				r.Exactly("waiting", l.Queued, 6)
+			}
+			if r.Quick {
+				t.Leave() // the calls end when the test says so
+			} else {
+				select {
+				case <-t.done:
+				case <-time.After(25 * time.Second):
+					r.Break("not all answered: %s", t)
+				}
 			}
 			r.Exactly("refused", t.Get("busy"), 14)
 			if r.Guarded() {
@@ -59,9 +71,10 @@ func init() {
 		Why:    "heavy work has a share of its own and leaves the rest alone",
 		Run: func(r *Run) {
 			t := r.flood(12, 1, func(i int) []byte { return rig.SlowTrace(i, "4s") })
+			r.Working("traces")
 			rig.Until(r.Ctx, 3*time.Second, func() bool { return t.Get("busy") >= 9 })
 			begun := time.Now()
-			status, reply, err := r.HTTP(rig.Attacker(1)).Send(r.Ctx, rig.Call(1, "eth_getBalance", "0x00000000000000000000000000000000000000cc", "latest"))
+			status, reply, err := r.HTTP(r.Attacker(1)).Send(r.Ctx, rig.Call(1, "eth_getBalance", "0x00000000000000000000000000000000000000cc", "latest"))
 			r.Check(outcome(status, reply, err) == "served", "an ordinary call beside them: %s", outcome(status, reply, err))
 			r.AtMost("ordinary call", time.Since(begun).Seconds(), 1, "s")
 			r.Exactly("refused", t.Get("busy"), 9)
@@ -84,21 +97,24 @@ func init() {
 	}, &Case{
 		Name: "trusted-under-fire", Number: 22, Family: limits, Quick: true, Needs: NeedIPC | NeedAuth, Engine: true,
 		Recipe: "200 slow calls and 100 traces from 50 clients; engine calls with a token, admin calls over IPC",
-		Bound:  "each answered, at the 99th percentile as fast as idle (three times, or 25 ms more)",
+		Bound:  "each answered, and at the 99th percentile as fast as idle (three times, or 25 ms more)",
 		Why:    "the consensus client and the operator must always get through",
 		Run:    trusted,
 	}, &Case{
 		Name: "exact-bodies", Number: 25, Family: limits, Needs: NeedChain, NoPolite: true,
 		Flags:  []string{"rpc.http-body-limit=2", "rpc.body.ws-limit=2097152", "rpc.body.budget=7300000", "rpc.admission.wait=1m0s", evm4s},
 		Recipe: "8 bodies of 1.6 MB with a slow call each, against a budget that holds 3",
-		Bound:  "exactly 5 read 503 and -32005; a retry succeeds; nothing in use afterwards",
+		Bound:  "exactly 5 read 503 and -32005 while 3 bodies are in use; a retry succeeds; nothing in use afterwards",
 		Why:    "the budget holds what it says and gives back what it took",
 		Run: func(r *Run) {
 			slow := rig.SlowCall(1)
 			body := append(slow, bytes.Repeat([]byte(" "), 1_600_000-len(slow))...)
 			t := r.flood(8, 8, func(int) []byte { return body })
+			r.Working("slow calls")
 			rig.Until(r.Ctx, 3*time.Second, func() bool { return t.Get("limit") >= 5 })
 			r.Exactly("refused", t.Get("limit"), 5)
+			// Exactly three are held, at their length each.
+			r.MetricBecomes("rpc_body_inuse", 2*time.Second, "3 bodies", func(v float64) bool { return v == float64(3*len(body)) })
 			select {
 			case <-t.done:
 			case <-time.After(30 * time.Second):
@@ -108,7 +124,7 @@ func init() {
 			light := rig.Call(1, "eth_blockNumber")
 			light = append(light, bytes.Repeat([]byte(" "), 1_600_000-len(light))...)
 			var again Tally
-			again.Add(outcome(r.HTTP(rig.Attacker(0)).Send(r.Ctx, light)))
+			again.Add(outcome(r.HTTP(r.Attacker(0)).Send(r.Ctx, light)))
 			r.Exactly("retry served", again.Get("served"), 1)
 			r.MetricBecomes("rpc_body_inuse", 3*time.Second, "0", func(v float64) bool { return v == 0 })
 		},
@@ -168,12 +184,13 @@ func shrinkGrow(r *Run) {
 		"four calls should run: %+v %v", l, err)
 	l, err = setConcurrency(ipc, 1)
 	r.Must(err, "admin_setConcurrencyLimit")
+	r.Arrived("calls executing", l.Executing, 1)
 	r.Exactly("executing after shrinking", l.Executing, 4)
 	r.Exactly("limit after shrinking", l.Max, 1)
 
 	answered := make(chan string, 1)
 	go func() {
-		answered <- outcome(r.HTTP(rig.Attacker(9)).Send(r.Ctx, rig.Call(1, "eth_getBalance", "0x00000000000000000000000000000000000000cc", "latest")))
+		answered <- outcome(r.HTTP(r.Attacker(9)).Send(r.Ctx, rig.Call(1, "eth_getBalance", "0x00000000000000000000000000000000000000cc", "latest")))
 	}()
 	r.Check(rig.Until(r.Ctx, 3*time.Second, func() bool { l, err = getLimits(ipc); return err == nil && l.Queued == 1 }),
 		"a newcomer should wait: %+v %v", l, err)
@@ -209,7 +226,7 @@ func resizeStorm(r *Run) {
 		rnd := rand.New(rand.NewSource(int64(i)))
 		for ctx.Err() == nil {
 			one, stop := context.WithTimeout(ctx, time.Duration(5+rnd.Intn(200))*time.Millisecond)
-			c := rig.NewHTTP(r.Node.HTTP, rig.Attacker(i%50))
+			c := rig.NewHTTP(r.Node.HTTP, r.Attacker(i%50))
 			switch rnd.Intn(4) {
 			case 0:
 				c.SendBatch(one, rig.Batch(rig.Call(1, "eth_blockNumber"), rig.Call(2, "eth_gasPrice"), rig.SlowCall(3)))
@@ -230,11 +247,13 @@ func resizeStorm(r *Run) {
 	}
 	_, err := setConcurrency(ipc, 640)
 	r.Must(err, "admin_setConcurrencyLimit")
+	r.Arrived("changes", int(changes.Load()), 20)
 	r.Note("changes", float64(changes.Load()), "")
 	r.AtMost("executing at most", float64(most.Load()), 64, "")
 	r.GaugesZero(10 * time.Second)
 	var b Books
 	r.Check(rig.Until(r.Ctx, 5*time.Second, func() bool { b = r.Books().Sub(before); return b.Balanced() }), "books: %+v", b)
+	r.AtLeast("calls arrived", b.Arrived, float64(r.Scale(100, 500)), "")
 }
 
 func trusted(r *Run) {
@@ -264,26 +283,31 @@ func trusted(r *Run) {
 		}
 		return
 	}
-	idle := ask(50)
+	n := r.Scale(120, 300)
+	idle := ask(n)
 	t := r.flood(300, 50, func(i int) []byte {
 		if i%3 == 0 {
 			return rig.SlowTrace(1, "15s")
 		}
 		return rig.SlowCall(1)
 	})
-	busy := ask(r.Scale(60, 150))
-	bound := max(3*idle.Quantile(0.99), idle.Quantile(0.99)+25*time.Millisecond)
-	r.Note("idle p99", idle.Quantile(0.99).Seconds(), "s")
-	// The median is judged as well: it is free of the machine's hiccups.
-	r.AtMost("under fire p50", busy.Quantile(0.5).Seconds(), bound.Seconds(), "s")
-	r.AtMost("under fire p90", busy.Quantile(0.9).Seconds(), bound.Seconds(), "s")
+	r.Working("calls and traces")
+	busy := ask(n)
 	t.Leave()
+	r.Note("idle p99", idle.Quantile(0.99).Seconds(), "s")
+	r.OnReport(func(p rig.PoliteReport) {
+		for _, q := range []float64{0.5, 0.99} {
+			was := idle.Quantile(q)
+			bound := Allow(max(3*was, was+25*time.Millisecond), p)
+			r.Soft(fmt.Sprintf("under fire p%.0f", 100*q), busy.Quantile(q), bound)
+		}
+	})
 }
 
 func booksBalance(r *Run) {
 	before, err := r.Node.Metrics()
 	r.Must(err, "metrics")
-	c := r.HTTP(rig.Attacker(0))
+	c := r.HTTP(r.Attacker(0))
 	for i := range 20 {
 		c.Send(r.Ctx, rig.Call(i, "eth_blockNumber"))
 		c.Send(r.Ctx, rig.Call(i, "eth_getBalance", "0x00000000000000000000000000000000000000cc", "latest"))
@@ -297,7 +321,7 @@ func booksBalance(r *Run) {
 		large = append(large, rig.Call(i, "eth_chainId"))
 	}
 	c.SendBatch(r.Ctx, rig.Batch(large...))
-	ws := r.WS(rig.Attacker(1))
+	ws := r.WS(r.Attacker(1))
 	for i := range 50 {
 		ws.Send(rig.Call(i, "eth_chainId"))
 	}
@@ -333,11 +357,12 @@ func booksBalance(r *Run) {
 			if !b.Balanced() {
 				bad += fmt.Sprintf(" %q: %+v", class, b)
 			}
-			if class == "" && b.Arrived == 0 {
-				bad += " nothing arrived"
+			if class == "" && b.Arrived < 100 {
+				bad += " next to nothing arrived"
 			}
 		}
 		return bad == ""
 	})
+	r.Arrived("metrics page", 1, 1)
 	r.Check(bad == "", "books:%s", bad)
 }

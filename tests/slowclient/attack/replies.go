@@ -14,105 +14,125 @@ import (
 
 const replies = "replies"
 
-// The reply budget of these cases where there is one, and what memory may grow by
-// under it: twice the budget, and a quarter for what the node does besides.
-const (
-	replyBudget = "rpc.reply.budget=268435456"
-	replyMemory = 640 * mib
-)
+// What memory may grow by while the budget for replies is fought for: twice that budget
+// (see baseFlags), and half of it for what the node does besides.
+const replyMemory = 640 * mib
 
 func init() {
 	add(&Case{
 		Name: "replies-never-read", Number: 12, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=4"},
-		Recipe: "8 clients ask for a reply of about 12 MB and never read it; four calls at once where that is limited",
+		Recipe: "8 clients ask for a reply of about 24 MB and never read it; four calls at once where that is limited",
 		Bound:  "eth_blockNumber within 100 ms throughout",
 		Why:    "who does not take his answer must not hold anybody's place",
 		Run: func(r *Run) {
 			block, size := r.BigBlock(60)
-			r.Note("reply", float64(size), "B")
-			for i := range 8 {
-				c := r.Raw(rig.Dialer{From: rig.Attacker(i).From, RcvBuf: 4096})
-				r.Must(c.Request(rig.Call(1, "eth_getBlockByNumber", block, true)), "call")
+			r.Note("reply", float64(2*size), "B")
+			conns := make([]*rig.RawHTTP, 8)
+			for i := range conns {
+				conns[i] = r.Raw(r.narrow(i))
+				r.Must(conns[i].Request(twice(block)), "call")
 			}
+			r.Began(conns, 4)
 			r.For(r.Seconds(5, 15))
+			r.OnReport(func(p rig.PoliteReport) {
+				r.Soft("eth_blockNumber at most", p.LightMax, Allow(100*time.Millisecond, p))
+			})
 		},
 	}, &Case{
-		Name: "replies-read-slowly", Number: 13, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=8", replyBudget},
+		Name: "replies-read-slowly", Number: 13, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=8"},
 		Recipe: "50 clients, the same reply, reading 10 KB a second; eight calls at once where that is limited",
 		Bound:  "memory grows by at most 640 MiB; polite calls served",
 		Why:    "slow readers are paid for in memory, and that must end somewhere",
 		Run: func(r *Run) {
 			block, _ := r.BigBlock(60)
 			before := r.Watch.Peak()
-			for i := range 50 {
-				c := r.Raw(rig.Dialer{From: rig.Attacker(i).From, RcvBuf: 4096})
-				r.Must(c.Request(rig.Call(1, "eth_getBlockByNumber", block, true)), "call")
+			conns := make([]*rig.RawHTTP, 50)
+			for i := range conns {
+				conns[i] = r.Raw(r.narrow(i))
+				r.Must(conns[i].Request(twice(block)), "call")
+			}
+			r.Began(conns, 8)
+			for _, c := range conns {
 				go rig.Trickle(r.Ctx, c, 10_000)
 			}
 			r.For(r.Seconds(6, 20))
-			r.AtMost("memory", float64(r.Watch.Peak()-before), replyMemory, "B")
+			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "ws-blocks-never-read", Number: 34, Family: replies, Quick: true, Needs: NeedChain | NeedWS, Flags: []string{replyBudget},
+		Name: "ws-blocks-never-read", Number: 34, Family: replies, Quick: true, Needs: NeedChain | NeedWS,
 		Recipe: "4 WebSockets pipeline 100 reads of a full block and never read",
 		Bound:  "memory grows by at most 640 MiB; heads on time",
 		Why:    "answers that nobody takes must not fill the memory",
 		Run: func(r *Run) {
 			block, _ := r.BigBlock(60)
 			before := r.Watch.Peak()
+			began := 0
 			for i := range 4 {
-				ws := r.WS(rig.Dialer{From: rig.Attacker(i).From, RcvBuf: 4096})
+				ws := r.WS(r.narrow(i))
+				defer func() {
+					ws.Net.SetReadDeadline(time.Now().Add(5 * time.Second))
+					ws.Net.Read(make([]byte, 1)) // nothing is read of it before
+					if ws.Net.In.Load() > 0 {
+						began++
+					}
+					if i == 0 { // the last to be called
+						r.Arrived("connections with an answer", began, 4)
+					}
+				}()
 				for k := range 100 {
 					if ws.Send(rig.Call(k, "eth_getBlockByNumber", block, true)) != nil {
 						break
 					}
 				}
 			}
-			r.For(r.Seconds(6, 20))
-			r.AtMost("memory", float64(r.Watch.Peak()-before), replyMemory, "B")
+			r.For(r.Seconds(4, 20))
+			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "http-batches-never-read", Number: 35, Family: replies, Needs: NeedChain, Flags: []string{replyBudget},
+		Name: "http-batches-never-read", Number: 35, Family: replies, Needs: NeedChain,
 		Recipe: "64 HTTP batches of two full blocks, never read",
 		Bound:  "memory grows by at most 640 MiB",
 		Why:    "answers that nobody takes must not fill the memory",
 		Run: func(r *Run) {
 			block, _ := r.BigBlock(60)
 			before := r.Watch.Peak()
-			call := rig.Call(1, "eth_getBlockByNumber", block, true)
-			for i := range 64 {
-				c := r.Raw(rig.Dialer{From: rig.Attacker(i).From, RcvBuf: 4096})
-				r.Must(c.Request(rig.Batch(call, call)), "batch")
+			conns := make([]*rig.RawHTTP, 64)
+			for i := range conns {
+				conns[i] = r.Raw(r.narrow(i))
+				r.Must(conns[i].Request(twice(block)), "batch")
 			}
+			r.Began(conns, 8)
 			r.For(r.Seconds(6, 20))
-			r.AtMost("memory", float64(r.Watch.Peak()-before), replyMemory, "B")
+			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "http-pipelined-never-read", Family: replies, Needs: NeedChain, Flags: []string{replyBudget},
+		Name: "http-pipelined-never-read", Family: replies, Needs: NeedChain,
 		Recipe: "64 HTTP/1.1 connections pipeline 8 reads of a full block and never read",
 		Bound:  "memory grows by at most 640 MiB",
 		Why:    "answers that nobody takes must not fill the memory",
 		Run: func(r *Run) {
 			block, _ := r.BigBlock(60)
 			before := r.Watch.Peak()
-			for i := range 64 {
-				c := r.Raw(rig.Dialer{From: rig.Attacker(i).From, RcvBuf: 4096})
+			conns := make([]*rig.RawHTTP, 64)
+			for i := range conns {
+				conns[i] = r.Raw(r.narrow(i))
 				for range 8 {
-					r.Must(c.Request(rig.Call(1, "eth_getBlockByNumber", block, true)), "call")
+					r.Must(conns[i].Request(rig.Call(1, "eth_getBlockByNumber", block, true)), "call")
 				}
 			}
+			r.Began(conns, 8)
 			r.For(r.Seconds(6, 20))
-			r.AtMost("memory", float64(r.Watch.Peak()-before), replyMemory, "B")
+			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "h2-streams-never-read", Family: replies, Needs: NeedChain | NeedH2, Flags: []string{replyBudget},
+		Name: "h2-streams-never-read", Family: replies, Needs: NeedChain | NeedH2,
 		Recipe: "100 streams of one HTTP/2 connection ask for a full block; the connection is never read",
 		Bound:  "memory grows by at most 640 MiB",
 		Why:    "one TCP connection must not hold a hundred answers",
 		Run: func(r *Run) {
 			block, _ := r.BigBlock(60)
 			before := r.Watch.Peak()
-			h := r.H2(rig.Dialer{From: rig.Attacker(0).From, RcvBuf: 4096})
+			h := r.H2(r.narrow(0))
 			call := rig.Call(1, "eth_getBlockByNumber", block, true)
 			for range 100 {
 				id, err := h.Open(int64(len(call)), false)
@@ -121,47 +141,59 @@ func init() {
 				}
 			}
 			h.StopReading()
+			r.Working("the streams' calls")
 			r.For(r.Seconds(6, 20))
-			r.AtMost("memory", float64(r.Watch.Peak()-before), replyMemory, "B")
+			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "block-trace", Number: 36, Family: replies, Quick: true, Needs: NeedChain, Flags: []string{replyBudget},
+		Name: "block-trace", Number: 36, Family: replies, Quick: true, Needs: NeedChain,
 		Recipe: "one debug_traceBlockByNumber, 77 bytes, of a block with 50 million gas of steps",
 		Bound:  "memory grows by at most 1.2 GiB; no answer over 256 MiB",
 		Why:    "77 bytes must not buy five gigabytes",
 		Run:    blockTrace,
 	}, &Case{
-		Name: "growing-traces", Family: replies, Flags: []string{replyBudget},
+		Name: "growing-traces", Family: replies,
 		Recipe: "four debug_traceCall that collect steps for 20 s",
 		Bound:  "memory grows by at most 1.2 GiB",
 		Why:    "what a trace collects counts before it is an answer",
 		Run: func(r *Run) {
 			t := r.flood(4, 4, func(int) []byte { return rig.GrowingTrace(1, "20s") })
+			r.Working("traces")
 			r.For(r.Seconds(8, 22))
-			r.AtMost("memory", r.Grown(), 1228*mib, "B")
+			r.MemoryAtMost(1228 * mib)
 			r.Note("ended by a limit", float64(t.Get("large")+t.Get("limit")), "")
 		},
 	}, &Case{
-		Name: "slow-readers-lock-out", Number: 49, Family: replies, Needs: NeedChain, Flags: []string{replyBudget},
-		Recipe: "13 clients take a 12 MB reply at 2 KiB a second; others ask for the same block and read it",
+		Name: "slow-readers-lock-out", Number: 49, Family: replies, Needs: NeedChain,
+		Recipe: "13 clients take two replies of 24 MB each at 2 KiB a second; others ask for the block and read it",
 		Bound:  "others are served",
 		Why:    "a limit on bytes must not become the cheaper way to lock everybody out",
 		Run: func(r *Run) {
 			block, _ := r.BigBlock(60)
 			call := rig.Call(1, "eth_getBlockByNumber", block, true)
-			for i := range 26 {
-				c := r.Raw(rig.Dialer{From: rig.Attacker(i % 13).From, RcvBuf: 4096})
-				r.Must(c.Request(call), "call")
+			conns := make([]*rig.RawHTTP, 26)
+			for i := range conns {
+				conns[i] = r.Raw(r.narrow(i % 13))
+				r.Must(conns[i].Request(twice(block)), "call")
+			}
+			r.Began(conns, 8)
+			for _, c := range conns {
 				go rig.Trickle(r.Ctx, c, 2048)
 			}
 			r.For(2 * time.Second)
 			var t Tally
 			for i := range 10 {
-				t.Add(outcome(r.HTTP(rig.Attacker(200+i)).Send(r.Ctx, call)))
+				t.Add(outcome(r.HTTP(r.Attacker(200+i)).Send(r.Ctx, call)))
 			}
 			r.AtLeast("others served", float64(t.Get("served")), 10, "")
 		},
 	})
+}
+
+// twice asks for a full block two times in one request.
+func twice(block string) []byte {
+	call := rig.Call(1, "eth_getBlockByNumber", block, true)
+	return rig.Batch(call, call)
 }
 
 func blockTrace(r *Run) {
@@ -188,13 +220,15 @@ func blockTrace(r *Run) {
 	number, err := rig.MinedIn(r.Ctx, c, last)
 	r.Must(err, "the block of loops")
 	before := r.Watch.Peak()
-	raw := r.Raw(rig.Attacker(0))
+	raw := r.Raw(r.Attacker(0))
 	r.Must(raw.Request(rig.Call(1, "debug_traceBlockByNumber", fmt.Sprintf("0x%x", number))), "trace")
+	working := r.WorkingMeanwhile("the trace")
 	status, _, body, err := raw.Response(r.Seconds(20, 60))
+	working()
 	if err == nil {
 		r.Note("status", float64(status), "")
 		r.Note("answer", float64(len(body)), "B")
 		r.Check(bytes.Contains(body, []byte(`"error"`)) || len(body) <= 256*mib, "an answer of %s", FormatBytes(int64(len(body))))
 	}
-	r.AtMost("memory", float64(r.Watch.Peak()-before), 1228*mib, "B")
+	r.MemorySince(before, 1228*mib)
 }

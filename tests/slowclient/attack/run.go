@@ -30,6 +30,32 @@ type Record struct {
 	Attempts int               `json:"attempts"`          // above 1: judged again, see Options.Retries
 	Binary   string            `json:"binary"`            // version
 	Earlier  []string          `json:"earlier,omitempty"` // reasons of the attempts before
+	Unseen   []string          `json:"unseen,omitempty"`  // bounds that cannot be judged from where the suite stands
+	Round    int               `json:"round,omitempty"`   // of a repeated run, from 1
+}
+
+// Key tells records of one run apart.
+func (r *Record) Key() string { return fmt.Sprint(r.Binary, " ", r.Case, " ", max(1, r.Round)) }
+
+// Late reports whether the polite client's latency broke the case.
+func (r *Record) Late() bool {
+	return slices.ContainsFunc(r.Figures, func(f Figure) bool { return f.Name == politeP99 && !f.OK })
+}
+
+const politeP99 = "polite p99"
+
+// Judge adds a latency to a record that is complete.
+func (r *Record) Judge(name string, value, bound time.Duration) {
+	f := Figure{name, value.Seconds(), "s", bound.Seconds(), value <= bound}
+	r.Figures = append(r.Figures, f)
+	if f.OK {
+		return
+	}
+	reason := fmt.Sprintf("%s %s, over %s", name, formatDuration(value), formatDuration(bound))
+	if r.Verdict == Broken {
+		reason = r.Reason + "; " + reason
+	}
+	r.Verdict, r.Reason = Broken, reason
 }
 
 // Summary of the record in one line of figures.
@@ -52,6 +78,9 @@ func (r *Record) Summary() string {
 	if r.RSS > 8<<20 {
 		parts = append(parts, "+"+FormatBytes(r.RSS))
 	}
+	if len(r.Unseen) > 0 {
+		parts = append(parts, "not judged: "+strings.Join(r.Unseen, ", "))
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -71,12 +100,91 @@ type Run struct {
 	mu      sync.Mutex
 	figures []Figure
 	reasons []string
+	soft    int  // of the reasons: a latency, which the machine may be guilty of
+	ran     bool // something showed that the attack reached the server
+	unseen  []string
 	na      string
 	closers []func()
+	reports []func(rig.PoliteReport)
 }
 
 // Guarded reports whether the node carries rpcguard.
 func (r *Run) Guarded() bool { return r.Node.Binary != nil && r.Node.Binary.Guarded() }
+
+// OnReport has f judge what the polite client saw, once the case is over.
+func (r *Run) OnReport(f func(rig.PoliteReport)) {
+	r.mu.Lock()
+	r.reports = append(r.reports, f)
+	r.mu.Unlock()
+}
+
+// Arrived says how much of the attack is known to have reached the server. With less
+// than want the case is broken whatever else it saw: an attack that did not run proves
+// nothing. Every case calls it, or a helper that does.
+func (r *Run) Arrived(what string, n, want int) {
+	r.mu.Lock()
+	r.ran = true
+	r.mu.Unlock()
+	if n < want {
+		r.Break("attack did not run: %d of %d %s", n, want, what)
+	}
+}
+
+// Working is Arrived for work: it waits until the node's processors show it.
+func (r *Run) Working(what string) {
+	if r.Node.Pid == 0 {
+		r.notSeen("processors")
+		r.Arrived(what, 1, 1)
+		return
+	}
+	n := 0
+	if r.Node.Busy(r.Ctx, 10*time.Second) {
+		n = 1
+	}
+	r.Arrived(what, n, 1)
+}
+
+// WorkingMeanwhile is Working beside what the case does next; the function it returns
+// waits for the outcome.
+func (r *Run) WorkingMeanwhile(what string) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Working(what)
+	}()
+	return func() { <-done }
+}
+
+// Goroutines is Arrived for connections and streams: it waits until the server has at
+// least a goroutine for each of n more than before.
+func (r *Run) Goroutines(what string, before, n int) {
+	if before < 0 {
+		r.notSeen("goroutines")
+		r.Arrived(what, n, n)
+		return
+	}
+	got := 0
+	rig.Until(r.Ctx, 10*time.Second, func() bool {
+		if now := r.Node.Goroutines(); now >= 0 {
+			got = max(got, now-before)
+		}
+		return got >= n
+	})
+	r.Arrived(what, min(got, n), n)
+}
+
+// notSeen notes a bound that cannot be judged here: a running node that somebody else
+// started is seen from outside only.
+func (r *Run) notSeen(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.unseen, what) {
+		r.unseen = append(r.unseen, what)
+	}
+}
+
+// Attacker returns the dialer of the i-th attacking client.
+func (r *Run) Attacker(i int) rig.Dialer { return r.Node.Attacker(i) }
 
 // OnClose has f called when the case has ended, last first.
 func (r *Run) OnClose(f func()) {
@@ -162,8 +270,12 @@ func (r *Run) Must(err error, what string) {
 // rest, and everything takes longer in proportion. On a machine of its own both
 // allowances are next to nothing.
 func LatencyBound(base, now rig.PoliteReport) time.Duration {
-	own := max(3*base.P99, base.P99+25*time.Millisecond)
-	return time.Duration(float64(own)*crowding(now)) + 2*now.Noise
+	return Allow(max(3*base.P99, base.P99+25*time.Millisecond), now)
+}
+
+// Allow adds to a bound what the machine was late by: see LatencyBound.
+func Allow(bound time.Duration, now rig.PoliteReport) time.Duration {
+	return time.Duration(float64(bound)*crowding(now)) + 2*now.Noise
 }
 
 // crowding is by how much others slowed the node down, 1 to 10.
@@ -200,6 +312,24 @@ func (r *Run) Seconds(quick, full int) time.Duration {
 	return time.Duration(r.Scale(quick, full)) * time.Second
 }
 
+// MemoryAtMost judges how much memory the node holds beyond what it had before.
+func (r *Run) MemoryAtMost(bound float64) {
+	if r.Node.Pid == 0 {
+		r.notSeen("memory")
+		return
+	}
+	r.AtMost("memory", r.Grown(), bound, "B")
+}
+
+// MemorySince judges how much more memory the node has held than at an earlier peak.
+func (r *Run) MemorySince(peak int64, bound float64) {
+	if r.Node.Pid == 0 {
+		r.notSeen("memory")
+		return
+	}
+	r.AtMost("memory", float64(r.Watch.Peak()-peak), bound, "B")
+}
+
 // Grown is how much memory the node holds beyond what it had before: resident at
 // the peak, or still allocated now, whichever is more. Memory that a header made the
 // server allocate is not resident until it is written to, but the collector paces
@@ -228,6 +358,8 @@ type Options struct {
 	MemoryLimit int64 // ends the node; 0: rig.DefaultMemoryLimit
 	Period      int   // seconds a block; 0: 1
 	Flags       []string
+	Stock       string // stock geth of the same release, for what is compared with it
+	IPv6        bool   // serve and attack on ::1
 	Progress    func(format string, args ...any)
 }
 
@@ -240,6 +372,8 @@ type Suite struct {
 	node  *rig.Node
 	flags string
 	setup *rig.PoliteSetup
+	deaf  int // cases in a row for which no node could be had
+
 	// What cases made on this node and others can use again.
 	accounts []*rig.Account
 	bigBlock struct {
@@ -314,22 +448,41 @@ func (s *Suite) missing(c *Case) string {
 	return ""
 }
 
-// RunCase runs one case and judges it. An error means that no node could be had
-// to run it against.
+// RunCase runs one case and judges it. With an error no node could be had to run it
+// against, and the record says so.
 func (s *Suite) RunCase(ctx context.Context, c *Case) (*Record, error) {
 	var earlier []string
 	for attempt := 1; ; attempt++ {
 		rec, soft, err := s.once(ctx, c)
+		if err != nil && ctx.Err() == nil {
+			s.Close()
+			// A second node, unless no case before had one either.
+			if s.deaf++; attempt == 1 && s.deaf <= 3 {
+				s.say("%s: %v; tried again", c.Name, err)
+				continue
+			}
+			return s.noNode(c, err), fmt.Errorf("%s: %w", c.Name, err)
+		}
 		if err != nil {
 			s.Close()
-			return nil, fmt.Errorf("%s: %w", c.Name, err)
+			return s.noNode(c, err), err
 		}
+		s.deaf = 0
 		rec.Attempts, rec.Earlier = attempt, earlier
 		if rec.Verdict != Broken || !soft || attempt > s.Opt.Retries || ctx.Err() != nil {
 			return rec, nil
 		}
 		earlier = append(earlier, rec.Reason)
 		s.say("%s: %s; judged again", c.Name, rec.Reason)
+	}
+}
+
+// noNode is the record of a case for which no node could be had.
+func (s *Suite) noNode(c *Case, err error) *Record {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return &Record{
+		Case: c.Name, Number: c.Number, Family: c.Family, Why: c.Why, Binary: s.Version(),
+		Verdict: NA, Reason: "no node to judge: " + first,
 	}
 }
 
@@ -353,10 +506,7 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 		rec.Verdict, rec.Reason = NA, "no HTTP/2 in clear text"
 		return rec, false, nil
 	}
-	limit := 4 * time.Minute
-	if s.Opt.Quick {
-		limit = time.Minute
-	}
+	limit := s.caseLimit()
 	cctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := &Run{
@@ -370,6 +520,7 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 	if memory == 0 {
 		memory = s.Opt.MemoryLimit
 	}
+	s.node.FreeMemory()
 	r.heap = s.node.Heap()
 	r.Watch = rig.NewWatch(s.node, memory)
 	if !c.NoPolite {
@@ -387,16 +538,24 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 		}
 		s.node.Kill()
 	})
-	r.perform(c)
+	if !r.performed(c, limit+abandonAfter) {
+		return s.abandoned(r, rec), false, nil
+	}
 	overdue()
-	hard := len(r.reasons) > 0
 	if r.Polite != nil {
 		report := r.Polite.Stop(5 * time.Second)
 		report.Others = r.Watch.Others()
 		rec.Polite = &report
-		hard = r.judgePolite(report) || hard
+		r.judgePolite(report)
+		for _, judge := range r.reports {
+			judge(report)
+		}
 	}
 	r.close()
+	if !r.ran && r.na == "" && len(r.reasons) == 0 {
+		r.Break("attack did not run: nothing shows that it reached the server")
+	}
+	hard := len(r.reasons) > r.soft
 	rec.CPU = r.Watch.CPU().Seconds()
 	r.Watch.Stop()
 	rec.RSS = r.Watch.Peak() - r.Watch.Start().RSS
@@ -407,7 +566,7 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 		r.reasons = append([]string{fmt.Sprintf("the node ended: %v", s.node.Err())}, r.reasons...)
 		hard = true
 	}
-	rec.Figures = r.figures
+	rec.Figures, rec.Unseen = r.figures, r.unseen
 	switch {
 	case r.na != "":
 		rec.Verdict, rec.Reason = NA, r.na
@@ -418,6 +577,45 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 	}
 	s.settle(cctx, c, rec)
 	return rec, !hard, nil
+}
+
+// caseLimit is how long a case may take before its node is ended.
+func (s *Suite) caseLimit() time.Duration {
+	if s.Opt.Quick {
+		return time.Minute
+	}
+	return 4 * time.Minute
+}
+
+// abandonAfter is how much longer a case may take whose node was ended; then the suite
+// goes on without it.
+const abandonAfter = 30 * time.Second
+
+// performed runs the case and reports whether it ended in time.
+func (r *Run) performed(c *Case, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.perform(c)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// abandoned is the record of a case that never ended. Its goroutines are left behind,
+// with the node they were about.
+func (s *Suite) abandoned(r *Run, rec *Record) *Record {
+	r.Watch.Stop()
+	s.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec.Verdict, rec.Figures = Broken, slices.Clone(r.figures)
+	rec.Reason = strings.Join(append([]string{"the case did not end"}, r.reasons...), "; ")
+	return rec
 }
 
 // close undoes what the case opened, last first.
@@ -448,27 +646,56 @@ func firstLines(b []byte, n int) string {
 }
 
 // judgePolite holds the polite client's report against the bounds that every case
-// has; hard is set by what is more than a latency.
-func (r *Run) judgePolite(p rig.PoliteReport) (hard bool) {
-	if r.na != "" {
-		return false
+// has. Latencies are soft: the machine may be guilty.
+func (r *Run) judgePolite(p rig.PoliteReport) {
+	if r.na != "" || p.Calls == 0 && p.Failed == 0 {
+		return
 	}
-	if p.Calls == 0 && p.Failed == 0 {
-		return false
-	}
-	r.AtMost("polite p99", p.P99.Seconds(), LatencyBound(r.Base, p).Seconds(), "s")
+	r.Soft(politeP99, p.P99, LatencyBound(r.Base, p))
 	if p.Failed > 0 {
 		r.Break("%d polite calls failed: %s", p.Failed, p.Failure)
-		hard = true
 	}
 	for _, what := range p.Problems {
 		r.Break("polite client: %s", what)
-		hard = true
 	}
 	if p.Heads > 0 {
-		r.AtMost("polite head gap", p.HeadGap.Seconds(), r.GapBound(p).Seconds(), "s")
+		r.Soft("polite head gap", p.HeadGap, r.GapBound(p))
 	}
-	return hard
+}
+
+// Soft records a latency that must not exceed bound. A case that only latencies broke
+// is judged again.
+func (r *Run) Soft(name string, value, bound time.Duration) {
+	if !r.AtMost(name, value.Seconds(), bound.Seconds(), "s") {
+		r.mu.Lock()
+		r.soft++
+		r.mu.Unlock()
+	}
+}
+
+// baseFlags fix the budgets whose defaults depend on the machine's memory, so that a
+// verdict does not. The quick set does not wait 10 s for a body that has stalled.
+func baseFlags(quick bool) []string {
+	flags := []string{"rpc.body.budget=67108864", "rpc.reply.budget=268435456"}
+	if quick {
+		flags = append(flags, "rpc.body.idle=4s")
+	}
+	return flags
+}
+
+// mergeFlags joins lists of flags; of one that is given more often the last counts.
+func mergeFlags(lists ...[]string) (out []string) {
+	at := make(map[string]int)
+	for _, f := range slices.Concat(lists...) {
+		name, _, _ := strings.Cut(f, "=")
+		if i, ok := at[name]; ok {
+			out[i] = f
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, f)
+	}
+	return out
 }
 
 // prepare has a node up with the case's flags, quiet, and its baseline measured.
@@ -476,13 +703,13 @@ func (s *Suite) prepare(ctx context.Context, c *Case) error {
 	if s.Endpoint != nil {
 		s.node = s.Endpoint
 	} else {
-		flags := append(slices.Clone(s.Opt.Flags), c.Flags...)
+		flags := mergeFlags(baseFlags(s.Opt.Quick), s.Opt.Flags, c.Flags)
 		key := fmt.Sprint(c.Engine, flags)
 		if s.node != nil && (c.Alone || key != s.flags || !s.node.Alive()) {
 			s.Close()
 		}
 		if s.node == nil {
-			n, err := rig.StartNode(s.Binary, rig.NodeConfig{Period: max(1, s.Opt.Period), Flags: flags, Engine: c.Engine})
+			n, err := rig.StartNode(s.Binary, rig.NodeConfig{Period: max(1, s.Opt.Period), Flags: flags, Engine: c.Engine, IPv6: s.Opt.IPv6})
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,8 @@ import (
 // Binary is a node program and what its help says it understands.
 type Binary struct {
 	Path    string
-	Version string   // as its version command prints it, or the file's name
+	Version string   // what it is called in reports
+	Release string   // as its version command prints it, or the file's name
 	Command []string // subcommand that runs a node; bor: "server"
 	flags   map[string]bool
 }
@@ -52,11 +53,15 @@ func ProbeBinary(path string) (*Binary, error) {
 			b.Version = string(m[1])
 		}
 	}
+	b.Release = b.Version
 	return b, nil
 }
 
 // Has reports whether the binary knows the flag (without dashes).
 func (b *Binary) Has(flag string) bool { return b.flags[flag] }
+
+// Server reports whether a node is started by a server command, as bor's is.
+func (b *Binary) Server() bool { return len(b.Command) > 0 && b.Command[0] == "server" }
 
 // Guarded reports whether the binary carries rpcguard.
 func (b *Binary) Guarded() bool { return b.Has("rpc.guard") }

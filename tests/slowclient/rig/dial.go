@@ -22,9 +22,13 @@ type Dialer struct {
 
 // Attacker returns the dialer of the i-th attacking client, counted from 0: a
 // client of its own for a node that tells loopback addresses apart. Systems
-// other than Linux route only 127.0.0.1 by default.
-func Attacker(i int) Dialer {
-	if runtime.GOOS != "linux" {
+// other than Linux route only 127.0.0.1 by default. There is but one ::1, so that
+// over IPv6 clients are told apart by what a proxy says of them.
+func (n *Node) Attacker(i int) Dialer {
+	switch {
+	case n.ipv6:
+		return Dialer{Forward: fmt.Sprintf("2001:db8:%x:%x::1", i/200, 2+i%200)}
+	case runtime.GOOS != "linux":
 		return Dialer{}
 	}
 	return Dialer{From: fmt.Sprintf("127.0.%d.%d", i/200, 2+i%200)}

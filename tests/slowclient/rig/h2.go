@@ -27,6 +27,7 @@ type H2 struct {
 	hbuf bytes.Buffer
 	henc *hpack.Encoder
 	next uint32
+	fwd  string
 
 	paused chan struct{} // closed: nothing is read any more
 	closed chan struct{} // by Close
@@ -67,7 +68,7 @@ func DialH2(ctx context.Context, addr string, d Dialer) (*H2, error) {
 		return nil, err
 	}
 	h := &H2{
-		Net: &MeterConn{Conn: c}, next: 1, streams: make(map[uint32]*h2Stream),
+		Net: &MeterConn{Conn: c}, next: 1, fwd: d.Forward, streams: make(map[uint32]*h2Stream),
 		settled: make(chan struct{}), gone: make(chan struct{}), paused: make(chan struct{}), closed: make(chan struct{}),
 	}
 	h.fr = http2.NewFramer(h.Net, h.Net)
@@ -201,6 +202,9 @@ func (h *H2) Open(length int64, end bool, header ...string) (uint32, error) {
 		field("content-type", "application/json")
 		if length >= 0 {
 			field("content-length", strconv.FormatInt(length, 10))
+		}
+		if h.fwd != "" {
+			field("x-forwarded-for", h.fwd)
 		}
 		for i := 0; i+1 < len(header); i += 2 {
 			field(header[i], header[i+1])

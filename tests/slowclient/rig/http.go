@@ -127,6 +127,14 @@ func (c *RawHTTP) Head(method string, length int64, header ...string) error {
 	return err
 }
 
+// Begun waits for the first byte of an answer, which is left to be read.
+func (c *RawHTTP) Begun(limit time.Duration) bool {
+	c.SetReadDeadline(time.Now().Add(limit))
+	defer c.SetReadDeadline(time.Time{})
+	_, err := c.br.Peek(1)
+	return err == nil
+}
+
 // Request writes a whole POST.
 func (c *RawHTTP) Request(body []byte) error {
 	if err := c.Head(http.MethodPost, int64(len(body))); err != nil {

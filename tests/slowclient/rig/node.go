@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +25,8 @@ type Node struct {
 	HTTP    string // host:port
 	WS      string // host:port
 	Auth    string // engine API, host:port
-	Debug   string // pprof and metrics, host:port
+	Debug   string // pprof, host:port
+	Page    string // metrics, host:port; bor serves them elsewhere
 	IPC     string // socket's path
 	LogFile string
 	Secret  []byte   // of the engine API
@@ -33,6 +35,7 @@ type Node struct {
 	Pid     int
 
 	dir  string
+	ipv6 bool
 	done chan struct{} // closed when the process has ended
 
 	mu    sync.Mutex
@@ -48,6 +51,7 @@ type NodeConfig struct {
 	Genesis string   // file to initialise the data directory from; needs Engine
 	Chain   string   // file of blocks to import behind it
 	Flags   []string // further flags, "name=value", left out where unknown
+	IPv6    bool     // serve on ::1
 	Env     []string // further environment
 	Timeout time.Duration
 }
@@ -84,22 +88,32 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(4)
+	host := "127.0.0.1"
+	if cfg.IPv6 {
+		host = "::1"
+	}
+	ports, err := freePorts(host, 6)
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err
 	}
+	at := func(i int) string { return net.JoinHostPort(host, strconv.Itoa(ports[i])) }
 	n := &Node{
 		Binary:  b,
-		HTTP:    fmt.Sprintf("127.0.0.1:%d", ports[0]),
-		WS:      fmt.Sprintf("127.0.0.1:%d", ports[1]),
-		Auth:    fmt.Sprintf("127.0.0.1:%d", ports[2]),
-		Debug:   fmt.Sprintf("127.0.0.1:%d", ports[3]),
+		HTTP:    at(0),
+		WS:      at(1),
+		Auth:    at(2),
+		Debug:   at(3),
+		Page:    at(3),
 		IPC:     filepath.Join(dir, "geth.ipc"),
 		LogFile: filepath.Join(dir, "log"),
 		Secret:  make([]byte, 32),
 		dir:     dir,
+		ipv6:    cfg.IPv6,
 		done:    make(chan struct{}),
+	}
+	if b.Has(pageFlag) {
+		n.Page = at(4)
 	}
 	rand.Read(n.Secret)
 	secret := filepath.Join(dir, "jwt")
@@ -107,21 +121,7 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 		os.RemoveAll(dir)
 		return nil, err
 	}
-	chain := []string{"dev", fmt.Sprintf("dev.period=%d", cfg.Period), "dev.gaslimit=300000000"}
-	if cfg.Engine {
-		chain = []string{"syncmode=full"}
-	}
-	args, dropped := b.filter(append(append(chain,
-		"datadir="+filepath.Join(dir, "data"), "ipcpath="+n.IPC,
-		"http", "http.addr=127.0.0.1", fmt.Sprintf("http.port=%d", ports[0]), "http.api="+nodeAPIs, "http.vhosts=*",
-		"ws", "ws.addr=127.0.0.1", fmt.Sprintf("ws.port=%d", ports[1]), "ws.api="+nodeAPIs, "ws.origins=*",
-		"authrpc.addr=127.0.0.1", fmt.Sprintf("authrpc.port=%d", ports[2]), "authrpc.jwtsecret="+secret,
-		"graphql", "graphql.vhosts=*",
-		"metrics", "pprof", "pprof.addr=127.0.0.1", fmt.Sprintf("pprof.port=%d", ports[3]),
-		"rpc.gascap=0", "rpc.evmtimeout=20s", "nodiscover", "maxpeers=0", "port=0", "nat=none",
-		"txpool.accountslots=4096", "txpool.globalslots=20000",
-		"rpc.client.local",
-	), cfg.Flags...))
+	args, dropped := b.filter(nodeFlags(n, cfg, host, ports, secret))
 	n.Dropped = dropped
 	n.Args = append(append([]string{}, b.Command...), args...)
 
@@ -162,6 +162,40 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 		return nil, fmt.Errorf("%s did not come up: %w\n%s", b.Path, err, tail)
 	}
 	return n, nil
+}
+
+// pageFlag is bor's: there the metrics page has an address of its own.
+const pageFlag = "metrics.prometheus-addr"
+
+// nodeFlags is the whole command line, of which a binary is given what it knows.
+func nodeFlags(n *Node, cfg NodeConfig, host string, ports []int, secret string) []string {
+	port := func(name string, i int) string { return fmt.Sprintf("%s.port=%d", name, ports[i]) }
+	chain := []string{"dev", fmt.Sprintf("dev.period=%d", cfg.Period), "dev.gaslimit=300000000"}
+	if cfg.Engine {
+		chain = []string{"syncmode=full"}
+	}
+	flags := append(chain,
+		"datadir="+filepath.Join(n.dir, "data"), "ipcpath="+n.IPC,
+		"http", "http.addr="+host, port("http", 0), "http.api="+nodeAPIs, "http.vhosts=*",
+		"ws", "ws.addr="+host, port("ws", 1), "ws.api="+nodeAPIs, "ws.origins=*",
+		"authrpc.addr="+host, port("authrpc", 2), "authrpc.jwtsecret="+secret, "authrpc.vhosts=*",
+		"graphql", "graphql.vhosts=*",
+		"metrics", "pprof", "pprof.addr="+host, port("pprof", 3),
+		"rpc.gascap=0", "rpc.evmtimeout=20s", "nodiscover", "maxpeers=0", "port=0", "nat=none",
+		"txpool.accountslots=4096", "txpool.globalslots=20000",
+		"rpc.client.local",
+		// bor's: pages with fixed ports, a tenth of geth's batch, prices of a real chain.
+		pageFlag+"="+n.Page, "grpc.addr="+net.JoinHostPort(host, strconv.Itoa(ports[5])),
+		"rpc.batchlimit=1000", "rpc.returndatalimit=0",
+	)
+	if n.Binary.Server() {
+		flags = append(flags, "bor.withoutheimdall", "disable-bor-wallet=false",
+			"miner.gasprice=1", "txpool.pricelimit=1", "gpo.ignoreprice=1")
+	}
+	if cfg.IPv6 {
+		flags = append(flags, "rpc.client.trusted-proxies=::1/128")
+	}
+	return append(flags, cfg.Flags...)
 }
 
 // run starts the process and watches for its end. The kernel ends the child when
@@ -300,10 +334,10 @@ func (n *Node) LogSize() int64 {
 	return st.Size()
 }
 
-func freePorts(k int) ([]int, error) {
+func freePorts(host string, k int) ([]int, error) {
 	var ports []int
 	for range k {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			return nil, err
 		}

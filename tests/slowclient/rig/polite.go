@@ -34,7 +34,8 @@ type Polite struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup // the reader of events
+	asking sync.WaitGroup // the loops that start calls and transactions
 	calls  sync.WaitGroup
 
 	light, normal, noise Series
@@ -114,11 +115,9 @@ func StartPolite(ctx context.Context, n *Node, setup *PoliteSetup) (*Polite, err
 			return nil, fmt.Errorf("polite client: %w", err)
 		}
 	}
-	p.wg.Add(1)
-	go p.askLoop()
+	p.asking.Go(p.askLoop)
 	if p.acct != nil {
-		p.wg.Add(1)
-		go p.sendLoop()
+		p.asking.Go(p.sendLoop)
 	}
 	return p, nil
 }
@@ -232,7 +231,6 @@ func (p *Polite) problemLocked(format string, args ...any) {
 }
 
 func (p *Polite) askLoop() {
-	defer p.wg.Done()
 	addr := common.HexToAddress("0xaa")
 	if p.acct != nil {
 		addr = p.acct.Addr
@@ -298,7 +296,6 @@ func (p *Polite) fail(what string, err error) {
 }
 
 func (p *Polite) sendLoop() {
-	defer p.wg.Done()
 	t := time.NewTicker(time.Second / politeTxRate)
 	defer t.Stop()
 	for {
@@ -327,6 +324,7 @@ func (p *Polite) sendLoop() {
 // reports.
 func (p *Polite) Stop(settle time.Duration) PoliteReport {
 	p.cancel()
+	p.asking.Wait() // a transaction sent later would be missed below
 	p.calls.Wait()
 	ctx := context.WithoutCancel(p.ctx)
 

@@ -169,6 +169,20 @@ func (w *Watch) Stop() {
 	<-w.done
 }
 
+// Busy waits until the node uses a third of a processor over a fifth of a second,
+// at most limit, and reports whether it did: whoever asked for work has it.
+func (n *Node) Busy(ctx context.Context, limit time.Duration) bool {
+	const look = 200 * time.Millisecond
+	for end := time.Now().Add(limit); ; {
+		if n.Load(ctx, look) >= 0.3 {
+			return true
+		}
+		if time.Now().After(end) || ctx.Err() != nil || !n.Alive() {
+			return false
+		}
+	}
+}
+
 // CPUOver measures the processor time that the node uses during d.
 func (n *Node) CPUOver(ctx context.Context, d time.Duration) time.Duration {
 	a, _ := Look(n.Pid)
@@ -177,11 +191,21 @@ func (n *Node) CPUOver(ctx context.Context, d time.Duration) time.Duration {
 	return b.CPU - a.CPU
 }
 
-// Quiet waits until the node uses less than a fifth of a processor over half a
-// second, at most limit, and reports whether it got there.
+// Load is how many processors the node uses during about d.
+func (n *Node) Load(ctx context.Context, d time.Duration) float64 {
+	a, _ := Look(n.Pid)
+	begun := time.Now()
+	Sleep(ctx, d)
+	b, _ := Look(n.Pid)
+	return float64(b.CPU-a.CPU) / float64(time.Since(begun))
+}
+
+// Quiet waits until the node uses less than a fifth of a processor over a quarter of
+// a second, at most limit, and reports whether it got there.
 func (n *Node) Quiet(ctx context.Context, limit time.Duration) bool {
+	const look = 250 * time.Millisecond
 	for end := time.Now().Add(limit); ; {
-		if n.CPUOver(ctx, 500*time.Millisecond) < 100*time.Millisecond {
+		if n.Load(ctx, look) < 0.2 {
 			return true
 		}
 		if time.Now().After(end) || ctx.Err() != nil || !n.Alive() {
@@ -237,16 +261,27 @@ func (n *Node) Heap() int64 {
 	return heap
 }
 
+// FreeMemory has the node give back what it does not need, so that growth is seen
+// from the first byte on. A node that cannot be asked stays as it is.
+func (n *Node) FreeMemory() {
+	c, err := DialIPC(n)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	c.Call(10*time.Second, "debug_freeOSMemory")
+}
+
 // Metrics is the node's metrics page: names with underscores, as Prometheus has
 // them. Quantiles are left out.
 type Metrics map[string]float64
 
 // Metrics reads the page.
 func (n *Node) Metrics() (Metrics, error) {
-	if n.Debug == "" {
+	if n.Page == "" {
 		return nil, fmt.Errorf("no metrics page")
 	}
-	resp, err := debugClient.Get("http://" + n.Debug + "/debug/metrics/prometheus")
+	resp, err := debugClient.Get("http://" + n.Page + "/debug/metrics/prometheus")
 	if err != nil {
 		return nil, err
 	}
