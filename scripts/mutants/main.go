@@ -2,58 +2,75 @@
 
 // Command mutants takes the protections out one at a time and wants to see red.
 //
-// A mutant is the patched tree without one thing: a hook (one hunk of
-// patches/*.patch, reversed) or a limit (one field of the configuration, set so
-// that it never binds, after it was read and validated). Each is tried by what is
-// cheapest first: the compiler, then the tests of the overlay, then, for what only
-// a whole node can show, the named cases of tests/slowclient against the mutant's
-// own binary. It prints who caught which, and fails if any survives.
-//
 //	go run ./scripts/mutants                     # all
 //	go run ./scripts/mutants --only body,http    # by part of the name
-//	go run ./scripts/mutants --no-suite          # compiler and tests only
+//	go run ./scripts/mutants --quick             # those that a unit test catches within a second
+//	go run ./scripts/mutants --no-suite          # start no nodes
 //	go run ./scripts/mutants --list
+//	go run ./scripts/mutants --record            # find the tests anew, write pins.txt
 //
-// The mutants live in build/mutant, a copy of build/fork in which a mutated
-// overlay file takes the place of its link.
+// # Model
+//
+// A mutant is the patched tree without one thing: a hook, that is one hunk of
+// patches/*.patch, or a limit. Where it can be, the thing is put behind a switch
+// that the environment variable RPCGUARD_MUTANT turns: all such mutants together are
+// one tree, so each package is compiled and linked once for all of them, and a
+// mutant costs no more than the test that catches it. A hook that renames a function
+// is switched in our wrapper of it, which then calls upstream's at once; added lines
+// and changed ones get an if around them. What cannot be switched, fields mostly, is
+// reverted in a tree of its own: the compiler catches that, or the tests do.
+//
+// The trees are overlays of go's -overlay over build/fork: no file is changed.
+//
+// Each mutant is tried by what is cheapest first: the test that caught it before
+// (pins.txt), all tests of ours, and, for what only a whole node can show, the named
+// cases of tests/slowclient, against one binary with all the switches. Before the
+// mutants every package's tests must be green with nothing switched.
+//
+// # In numbers
+//
+// About 130 mutants; one compilation of some ten packages. On two processors all of
+// them take a few minutes, and --quick under three.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 )
 
-type mutant struct {
-	name  string
-	make  func(dir string) error // applies it to the tree
-	cases string                 // of the suite, where the tests may not be enough
-}
-
-type verdict struct {
-	by     string // "compiler", "test", "suite"; empty: it survived
-	detail string
+// options of a run.
+type options struct {
+	only, skip             string
+	list, quick, record    bool
+	suite                  bool
+	pinsFile, tree, binary string
 }
 
 func main() {
-	only := flag.String("only", "", "only mutants whose name contains one of these, joined by commas")
-	list := flag.Bool("list", false, "list the mutants and end")
+	var o options
+	flag.StringVar(&o.only, "only", "", "only mutants whose name contains one of these, joined by commas")
+	flag.StringVar(&o.skip, "skip", "", "not those whose name contains one of these")
+	flag.BoolVar(&o.list, "list", false, "list the mutants and end")
+	flag.BoolVar(&o.quick, "quick", false, "only switched mutants with a pinned test; nothing else is tried")
+	flag.BoolVar(&o.record, "record", false, "find the tests anew and write them to pins.txt")
 	noSuite := flag.Bool("no-suite", false, "do not start nodes: compiler and tests only")
 	flag.Parse()
-	if err := run(*only, *list, !*noSuite); err != nil {
+	o.suite = !*noSuite && !o.quick
+	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only string, list, suite bool) error {
-	root, err := output(".", "git", "rev-parse", "--show-toplevel")
+func run(o options) error {
+	root, err := output(".", nil, "git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
 	}
@@ -61,153 +78,271 @@ func run(only string, list, suite bool) error {
 		return err
 	}
 	os.Setenv("GOFLAGS", "-trimpath")
-	hooks, err := hookMutants("patches")
+	os.Unsetenv(envName)
+	if out, err := output(".", nil, "go", "run", "./scripts/patchset", "fork"); err != nil {
+		return fmt.Errorf("laying the patched tree: %w\n%s", err, out)
+	}
+	all, err := collect("patches", "build/fork")
 	if err != nil {
 		return err
 	}
-	all := append(hooks, limitMutants()...)
-	if only != "" {
-		all = slices.DeleteFunc(all, func(m mutant) bool {
-			return !slices.ContainsFunc(strings.Split(only, ","), func(p string) bool { return strings.Contains(m.name, p) })
-		})
+	pins, err := readPins(pinsPath)
+	if err != nil {
+		return err
 	}
-	if list {
-		for _, m := range all {
-			fmt.Println(m.name)
+	chosen := slices.DeleteFunc(slices.Clone(all), func(m *mutant) bool {
+		return !named(m.name, o.only) || o.skip != "" && named(m.name, o.skip) ||
+			o.quick && (!m.switched() || pins[m.name].test == "")
+	})
+	if o.list {
+		for _, m := range chosen {
+			fmt.Println(m.kind(), m.name)
 		}
 		return nil
 	}
-	if out, err := output(".", "go", "run", "./scripts/patchset", "fork"); err != nil {
-		return fmt.Errorf("laying the patched tree: %w\n%s", err, out)
+	if len(chosen) == 0 {
+		return errors.New("no such mutant")
 	}
-	tests, err := ownTests(".")
+	t, err := newTree("build/fork", "build/mutant", all)
 	if err != nil {
 		return err
 	}
-	const tree = "build/mutant"
-	var survivors []string
-	for _, m := range all {
-		begun := time.Now()
-		if err := refreshTree("build/fork", tree); err != nil {
-			return err
-		}
-		if err := m.make(tree); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-		v := try(tree, m, tests, suite)
-		if v.by == "" {
-			survivors = append(survivors, m.name)
-			v.by = "SURVIVED"
-		}
-		fmt.Printf("%-40s %-9s %-60.60s %4.0f s\n", m.name, v.by, v.detail, time.Since(begun).Seconds())
+	j := &judge{tree: t, pins: pins, opt: o}
+	survivors, err := j.all(chosen)
+	if o.record {
+		err = errors.Join(err, writePins(pinsPath, pins, all))
 	}
-	fmt.Printf("%d mutants, %d survived\n", len(all), len(survivors))
+	if err != nil {
+		return err
+	}
 	if len(survivors) > 0 {
 		return fmt.Errorf("survived: %s", strings.Join(survivors, ", "))
 	}
 	return nil
 }
 
-// refreshTree makes tree the same as fork: the first time by copying, later by
-// undoing what the mutant before left behind.
-func refreshTree(fork, tree string) error {
-	if err := os.RemoveAll(tree); err != nil {
-		return err
+// named reports whether name contains one of the patterns, or there are none.
+func named(name, patterns string) bool {
+	return patterns == "" || slices.ContainsFunc(strings.Split(patterns, ","), func(p string) bool {
+		return strings.Contains(name, p)
+	})
+}
+
+// output runs a program and returns what it prints.
+func output(dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// judge tries mutants.
+type judge struct {
+	tree *tree
+	pins map[string]pin
+	opt  options
+
+	suite  string // the suite's program, once built
+	binary string // the node with all switches, once built
+}
+
+// verdict says who caught a mutant.
+type verdict struct {
+	by     string // "compiler", "test", "suite"; empty: it survived
+	detail string
+}
+
+func (j *judge) all(ms []*mutant) (survivors []string, err error) {
+	begun := time.Now()
+	if err := j.healthy(ms); err != nil {
+		return nil, err
 	}
-	out, err := output(".", "cp", "-a", fork, tree)
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	fmt.Printf("# compiled and green with nothing taken out: %.0f s\n", time.Since(begun).Seconds())
+	by := make(map[string]int)
+	for _, m := range ms {
+		at := time.Now()
+		v, err := j.try(m)
+		if err != nil {
+			return survivors, fmt.Errorf("%s: %w", m.name, err)
+		}
+		if v.by == "" {
+			survivors = append(survivors, m.name)
+			v.by = "SURVIVED"
+		}
+		by[v.by]++
+		fmt.Printf("%-48s %-9s %-60.60s %5.1f s\n", m.name, v.by, v.detail, time.Since(at).Seconds())
+	}
+	fmt.Printf("%d mutants: %d caught by the compiler, %d by tests, %d by the suite; %d survived; %.0f s\n",
+		len(ms), by["compiler"], by["test"], by["suite"], len(survivors), time.Since(begun).Seconds())
+	return survivors, nil
+}
+
+// healthy checks that the tests which are to go red are green before: those that are
+// pinned, or all of ours where a search is ahead.
+func (j *judge) healthy(ms []*mutant) error {
+	want := make(map[string][]string)
+	for _, m := range ms {
+		p, ok := j.pins[m.name]
+		switch {
+		case !m.switched(): // the compiler's, as a rule
+		case ok && p.test != "" && !j.opt.record:
+			if !slices.Contains(want[p.pkg], p.test) {
+				want[p.pkg] = append(want[p.pkg], p.test)
+			}
+		case ok && p.suite != "" && !j.opt.record:
+		default:
+			for _, pkg := range m.packages() {
+				want[pkg] = append(want[pkg], "*")
+			}
+		}
+	}
+	for _, pkg := range packages {
+		tests := want[pkg]
+		if len(tests) == 0 {
+			continue
+		}
+		pattern := anchored(tests...)
+		if slices.Contains(tests, "*") {
+			own, err := ownTests(".", pkg)
+			if err != nil {
+				return err
+			}
+			if len(own) == 0 {
+				continue
+			}
+			pattern = anchored(own...)
+		}
+		out, err := j.tree.test(pkg, "", pattern, "5m", "-test.failfast=false")
+		if err == nil {
+			continue
+		}
+		// What is about time can fail on a busy machine: it counts when it repeats.
+		red := failRE.FindAllStringSubmatch(out, -1)
+		for _, m := range red {
+			if out, err := j.tree.test(pkg, "", anchored(m[1]), "60s"); err != nil {
+				return fmt.Errorf("%s is red with nothing taken out: %s\n%s", pkg, m[1], out)
+			}
+		}
+		if len(red) == 0 {
+			return fmt.Errorf("%s with nothing taken out: %w\n%s", pkg, err, out)
+		}
 	}
 	return nil
 }
 
-var packages = []string{"./rpc", "./node", "./eth/filters", "./eth/tracers", "./graphql", "./cmd/utils", "./cmd/geth"}
-
-func try(tree string, m mutant, tests map[string]string, suite bool) verdict {
-	if out, err := output(tree, "go", append([]string{"build"}, packages...)...); err != nil {
-		return verdict{"compiler", firstLine(out, "")}
+func (j *judge) try(m *mutant) (verdict, error) {
+	if !m.switched() {
+		return j.reverted(m)
 	}
-	for _, pkg := range packages {
-		if tests[pkg] == "" {
-			continue
+	p := j.pins[m.name]
+	if p.test != "" && !j.opt.record {
+		if out, err := j.tree.test(p.pkg, m.name, anchored(p.test), "60s"); err != nil {
+			return verdict{"test", failed(out)}, nil
 		}
-		if out, err := output(tree, "go", "test", "-timeout", "180s", "-run", tests[pkg], pkg); err != nil {
-			return verdict{"test", failed(out)}
-		}
-	}
-	if !suite || m.cases == "" {
-		return verdict{}
-	}
-	bin, err := filepath.Abs("build/bin/geth-mutant")
-	if err != nil {
-		return verdict{}
-	}
-	if out, err := output(tree, "go", "build", "-o", bin, "./cmd/geth"); err != nil {
-		return verdict{"compiler", firstLine(out, "")}
-	}
-	out, err := output(".", "go", "run", "./tests/slowclient", "--binary", bin, "--quick", "--retries", "0", "--only", m.cases)
-	if err != nil && strings.Contains(out, "\nbroken ") {
-		return verdict{"suite", firstLine(out, "broken ")}
-	}
-	return verdict{}
-}
-
-var failRE = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-
-// failed names the tests that went red.
-func failed(out string) string {
-	var names []string
-	for _, f := range failRE.FindAllStringSubmatch(out, 3) {
-		names = append(names, f[1])
-	}
-	if len(names) == 0 {
-		return firstLine(out, "")
-	}
-	return strings.Join(names, ", ")
-}
-
-// firstLine returns the first line with the prefix that says something.
-func firstLine(out, prefix string) string {
-	for _, l := range strings.Split(out, "\n") {
-		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") && strings.HasPrefix(l, prefix) {
-			return strings.Join(strings.Fields(l), " ")
+		if j.opt.quick {
+			return verdict{}, nil
 		}
 	}
-	return ""
-}
-
-var testRE = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-
-// ownTests collects the names of the overlay's tests, a pattern a package.
-func ownTests(root string) (map[string]string, error) {
-	tests := make(map[string]string)
-	for _, pkg := range packages {
-		files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
-		if err != nil {
-			return nil, err
-		}
-		var names []string
-		for _, f := range files {
-			src, err := os.ReadFile(f)
+	if p.suite == "" || j.opt.record {
+		for _, pkg := range m.packages() {
+			own, err := ownTests(".", pkg)
 			if err != nil {
-				return nil, err
+				return verdict{}, err
 			}
-			for _, m := range testRE.FindAllSubmatch(src, -1) {
-				if string(m[1]) != "TestMain" {
-					names = append(names, string(m[1]))
-				}
+			if v, err := j.search(m, pkg, own); err != nil || v.by != "" {
+				return v, err
 			}
-		}
-		if len(names) > 0 {
-			tests[pkg] = "^(" + strings.Join(names, "|") + ")$"
 		}
 	}
-	return tests, nil
+	return j.bySuite(m)
 }
 
-func output(dir, name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+// search runs all tests of a package until one goes red, and pins it if it does so
+// twice and is green without the mutant: a test that fails by itself proves nothing.
+func (j *judge) search(m *mutant, pkg string, tests []string) (verdict, error) {
+	for len(tests) > 0 {
+		out, err := j.tree.test(pkg, m.name, anchored(tests...), "3m")
+		if err == nil {
+			return verdict{}, nil
+		}
+		test := firstFailed(out)
+		if test == "" {
+			return verdict{"test", failed(out)}, nil // the whole program ended
+		}
+		_, again := j.tree.test(pkg, m.name, anchored(test), "60s")
+		_, without := j.tree.test(pkg, "", anchored(test), "60s")
+		if again != nil && without == nil {
+			j.pins[m.name] = pin{pkg: pkg, test: test}
+			return verdict{"test", pkg + " " + test}, nil
+		}
+		tests = slices.DeleteFunc(slices.Clone(tests), func(t string) bool { return t == test })
+	}
+	return verdict{}, nil
+}
+
+// reverted tries a mutant that has a tree of its own.
+func (j *judge) reverted(m *mutant) (verdict, error) {
+	overlay, err := j.tree.revert(m)
+	if err != nil {
+		return verdict{}, err
+	}
+	args := append([]string{"build", "-overlay", overlay}, packages...)
+	if out, err := output(j.tree.fork, nil, "go", args...); err != nil {
+		return verdict{"compiler", firstLine(out, "")}, nil
+	}
+	p := j.pins[m.name]
+	for _, pkg := range m.packages() {
+		own, err := ownTests(".", pkg)
+		if err != nil {
+			return verdict{}, err
+		}
+		if p.test != "" && p.pkg == pkg && !j.opt.record {
+			own = []string{p.test}
+		}
+		out, err := output(j.tree.fork, nil, "go", "test", "-vet=off", "-failfast", "-timeout", "3m", "-overlay", overlay, "-run", anchored(own...), pkg)
+		if err != nil {
+			if t := firstFailed(out); t != "" && p.test == "" {
+				j.pins[m.name] = pin{pkg: pkg, test: t}
+			}
+			return verdict{"test", pkg + " " + failed(out)}, nil
+		}
+	}
+	return verdict{}, nil
+}
+
+// bySuite runs the suite's cases that are about the mutant.
+func (j *judge) bySuite(m *mutant) (verdict, error) {
+	cases := m.cases
+	if p := j.pins[m.name]; p.suite != "" {
+		cases = p.suite
+	}
+	if !j.opt.suite || cases == "" {
+		return verdict{}, nil
+	}
+	if j.binary == "" {
+		suite, err := filepath.Abs("build/bin/slowclient")
+		if err != nil {
+			return verdict{}, err
+		}
+		if out, err := output(".", nil, "go", "build", "-o", suite, "./tests/slowclient"); err != nil {
+			return verdict{}, fmt.Errorf("building the suite: %w\n%s", err, out)
+		}
+		binary, err := filepath.Abs("build/bin/geth-mutant")
+		if err != nil {
+			return verdict{}, err
+		}
+		if out, err := output(j.tree.fork, nil, "go", "build", "-overlay", j.tree.overlay, "-o", binary, "./cmd/geth"); err != nil {
+			return verdict{}, fmt.Errorf("building the node: %w\n%s", err, out)
+		}
+		j.suite, j.binary = suite, binary
+	}
+	for _, c := range strings.Split(cases, ",") {
+		out, err := output(".", []string{envName + "=" + m.name}, j.suite, "--binary", j.binary, "--quick", "--retries", "0", "--only", c)
+		if err != nil && strings.Contains(out, "\nbroken ") {
+			j.pins[m.name] = pin{suite: c}
+			return verdict{"suite", firstLine(out, "broken ")}, nil
+		}
+	}
+	return verdict{}, nil
 }

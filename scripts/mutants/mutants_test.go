@@ -14,11 +14,11 @@ import (
 const twoFiles = `why
 --- a/rpc/x.go
 +++ b/rpc/x.go
-@@ -1,2 +1,3 @@ type handler struct
+@@ -1,2 +1,3 @@ type handler
  a
 +b
  c
-@@ -9,1 +10,2 @@
+@@ -9,1 +10,2 @@ type handler
  d
 +e
 --- a/node/y.go
@@ -31,54 +31,125 @@ const twoFiles = `why
 func TestSplitHunks(t *testing.T) {
 	hunks := splitHunks("p", twoFiles)
 	require.Len(t, hunks, 3)
-	require.Equal(t, "hook/p rpc/x.go: type handler struct", hunks[0].name)
-	require.Equal(t, "hook/p rpc/x.go 2", hunks[1].name)
-	require.Equal(t, "--- a/rpc/x.go\n+++ b/rpc/x.go\n@@ -9,1 +10,2 @@\n d\n+e\n", hunks[1].patch)
-	require.Equal(t, "--- a/node/y.go\n+++ b/node/y.go\n@@ -1 +1 @@ func New\n-f\n+g\n", hunks[2].patch)
+	require.Equal(t, "hook/p rpc/x.go handler", hunks[0].name)
+	require.Equal(t, "hook/p rpc/x.go handler 2", hunks[1].name)
+	require.Equal(t, "hook/p node/y.go New", hunks[2].name)
+	before, after := hunks[0].sides()
+	require.Equal(t, "a\nc\n", before)
+	require.Equal(t, "a\nb\nc\n", after)
 }
 
-func TestEveryHunkIsAMutant(t *testing.T) {
-	dir := filepath.Join("..", "..", "patches")
-	ms, err := hookMutants(dir)
-	require.NoError(t, err)
-	series, err := os.ReadFile(filepath.Join(dir, "series"))
-	require.NoError(t, err)
-	want := 0
-	for _, name := range strings.Fields(string(series)) {
-		text, err := os.ReadFile(filepath.Join(dir, strings.TrimSuffix(name, ".patch")+".patch"))
-		require.NoError(t, err)
-		want += strings.Count("\n"+string(text), "\n@@ ")
-	}
-	require.Len(t, ms, want)
-}
-
-// The overlay is linked into the tree: a mutant must not write through the link.
-func TestRewriteReplacesLinks(t *testing.T) {
+// fork lays a tree of two files.
+func fork(t *testing.T, upstream, own string) string {
 	dir := t.TempDir()
-	real, link := filepath.Join(dir, "real.go"), filepath.Join(dir, "link.go")
-	require.NoError(t, os.WriteFile(real, []byte("a"), 0o644))
-	require.NoError(t, os.Symlink(real, link))
-	require.NoError(t, rewrite(link, func(s string) (string, error) { return s + "b", nil }))
-	src, err := os.ReadFile(real)
-	require.NoError(t, err)
-	require.Equal(t, "a", string(src))
-	src, err = os.ReadFile(link)
-	require.NoError(t, err)
-	require.Equal(t, "ab", string(src))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "rpc"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rpc", "x.go"), []byte(upstream), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rpc", "guard.go"), []byte(own), 0o644))
+	return dir
 }
 
-// Every field of the configuration that is a limit has a mutant, and the place
-// where they are set is still there.
-func TestLimitMutantsFitTheSource(t *testing.T) {
-	src, err := os.ReadFile(filepath.Join("..", "..", "rpc", "guard.go"))
+func TestSwitches(t *testing.T) {
+	own := "package rpc\n\nfunc (c *codec) Notify(id ID, data ...any) error {\n\treturn nil\n}\n\nfunc (h *handler) run() {\n}\n"
+	for name, c := range map[string]struct {
+		lines []string
+		file  string
+		want  string
+	}{
+		"added statement": {[]string{" a", "+b(c) // rpcguard", " d"}, "rpc/x.go",
+			"a\nif mutant(\"m\") {\n} else {\nb(c) // rpcguard\n}\nd\n"},
+		"added condition": {[]string{" a", "+if err := b(); err != nil {", "+\treturn err", "+}"}, "rpc/x.go",
+			"a\nif mutant(\"m\") {\n} else {\nif err := b(); err != nil {\n\treturn err\n}\n}\n"},
+		"changed statement": {[]string{" a", "-b", "+c", " d"}, "rpc/x.go",
+			"a\nif mutant(\"m\") {\nb\n} else {\nc\n}\nd\n"},
+		"element": {[]string{" a", "+\tguard:   cfg.guard, // rpcguard"}, "rpc/x.go",
+			"a\n\tguard:   mutantOr(\"m\", nil, cfg.guard),\n"},
+		"renamed": {[]string{" a", "-func (c *codec) Notify(id ID, data ...any) error {", "+func (c *codec) notifyUnguarded(id ID, data ...any) error {"}, "rpc/guard.go",
+			"func (c *codec) Notify(id ID, data ...any) error {\n\tif mutant(\"m\") {\n\t\treturn c.notifyUnguarded(id, data...)\n\t}"},
+		"renamed, no result": {[]string{"-func (h *handler) run() {", "+func (h *handler) runUnguarded() {"}, "rpc/guard.go",
+			"func (h *handler) run() {\n\tif mutant(\"m\") {\n\t\th.runUnguarded()\n\t\treturn\n\t}"},
+		"field":    {[]string{" a", "+\tguard *Guard // rpcguard"}, "", ""},
+		"declared": {[]string{"-\ta := b()", "+\ta := c()"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := hookMutant(hunk{"m", "rpc/x.go", c.lines}, fork(t, "", own))
+			require.NoError(t, err)
+			require.Equal(t, "./rpc", m.pkg)
+			require.Len(t, m.undo, 1)
+			if c.file == "" {
+				require.False(t, m.switched(), "%v", m.edits)
+				return
+			}
+			require.Len(t, m.edits, 1)
+			require.Equal(t, c.file, m.edits[0].file)
+			require.Equal(t, c.want, m.edits[0].new)
+		})
+	}
+	_, err := hookMutant(hunk{"m", "rpc/x.go", []string{"-func (h *handler) gone() {", "+func (h *handler) goneUnguarded() {"}}, fork(t, "", own))
+	require.ErrorContains(t, err, "no wrapper of gone")
+}
+
+func TestEditWantsExactlyOne(t *testing.T) {
+	_, err := edit{"f", "a", "b"}.apply("c")
+	require.ErrorContains(t, err, "0 times")
+	_, err = edit{"f", "a", "b"}.apply("aa")
+	require.ErrorContains(t, err, "2 times")
+	got, err := edit{"f", "a", "b"}.apply("cac")
 	require.NoError(t, err)
-	_, err = insertAfter(string(src), anchor, "x")
+	require.Equal(t, "cbc", got)
+}
+
+// Every limit in the code is still where the mutant expects it.
+func TestLimitsFitTheSource(t *testing.T) {
+	root := filepath.Join("..", "..")
+	names := make(map[string]bool)
+	for _, l := range built {
+		src, err := os.ReadFile(filepath.Join(root, l.file))
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(src), l.on), "%s: %q in %s", l.name, l.on, l.file)
+		require.Contains(t, l.off, `"limit/`+l.name+`"`)
+		require.False(t, names[l.name], l.name)
+		names[l.name] = true
+	}
+	for _, l := range configured {
+		require.False(t, names[l.name], l.name)
+		names[l.name] = true
+	}
+	src, err := os.ReadFile(filepath.Join(root, "rpc", "guard.go"))
 	require.NoError(t, err)
-	_, err = insertAfter("", anchor, "x")
-	require.Error(t, err)
+	require.Equal(t, 1, strings.Count(string(src), anchor))
+}
+
+// A pin that names no test any more would let the search run for nothing.
+func TestPinsNameTests(t *testing.T) {
+	root := filepath.Join("..", "..")
+	pins, err := readPins(filepath.Join(root, pinsPath))
+	require.NoError(t, err)
+	for name, p := range pins {
+		if p.suite != "" {
+			continue
+		}
+		own, err := ownTests(root, p.pkg)
+		require.NoError(t, err)
+		require.Contains(t, own, p.test, "of %s", name)
+	}
+}
+
+func TestPinsAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pins")
+	pins := map[string]pin{"a b": {pkg: "./rpc", test: "TestX"}, "c": {suite: "case"}, "old": {suite: "x"}}
+	require.NoError(t, writePins(path, pins, []*mutant{{name: "c"}, {name: "a b"}, {name: "d"}}))
+	got, err := readPins(path)
+	require.NoError(t, err)
+	delete(pins, "old")
+	require.Equal(t, pins, got)
+	require.NoError(t, os.WriteFile(path, []byte("nonsense\n"), 0o644))
+	_, err = readPins(path)
+	require.ErrorContains(t, err, ":1:")
 }
 
 func TestFailedNamesTests(t *testing.T) {
 	require.Equal(t, "TestA, TestB", failed("x\n--- FAIL: TestA (0.1s)\n    y\n--- FAIL: TestB (0s)\nFAIL\n"))
 	require.Equal(t, "panic: z", failed("panic: z\n"))
+	require.Equal(t, "TestC", firstFailed("panic: test timed out after 1s\n\trunning tests:\n\t\tTestC/sub (1s)\n"))
+	require.Equal(t, "TestD", firstFailed("panic: z\n\ngoroutine 7 [running]:\nx/rpc.TestD.func1(...)\n"))
 }
