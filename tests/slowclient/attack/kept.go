@@ -34,8 +34,8 @@ func init() {
 			var tally Tally
 			n := r.Scale(1000, 4000)
 			Parallel(4, func(i int) {
-				ws := r.WS(rig.Attacker(i))
-				c := r.HTTP(rig.Attacker(i))
+				ws := r.WS(r.Attacker(i))
+				c := r.HTTP(r.Attacker(i))
 				for k := range n / 4 {
 					var (
 						reply *rig.Reply
@@ -58,8 +58,8 @@ func init() {
 					}
 				}
 			})
-			r.AtLeast("installed", float64(tally.Get("installed")), 100, "") // or nothing was tried
-			r.AtMost("memory", r.Grown(), 512*mib, "B")
+			r.Arrived("installed", tally.Get("installed"), 100)
+			r.MemoryAtMost(512 * mib)
 			for range r.Scale(2, 4) {
 				r.Must(acct.Send(r.Ctx, acct.LogTx(logger, 2000)), "the transaction with logs")
 				r.For(3 * time.Second)
