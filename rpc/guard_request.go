@@ -117,6 +117,9 @@ func (s *requestScope) releaseBody() {
 // finish releases whatever the request still holds. It runs deferred, so also
 // when something above the method panicked.
 func (s *requestScope) finish() {
+	if s.writer.gz != nil {
+		s.writer.gz.end()
+	}
 	s.endParse()
 	s.releaseBody()
 	s.mu.Lock()
@@ -134,6 +137,7 @@ type replyWriter struct {
 	http.ResponseWriter
 	scope *requestScope
 	begun bool
+	gz    *gzipReply // nil: not compressed here
 }
 
 func (w *replyWriter) begin() (status int) {
@@ -146,6 +150,7 @@ func (w *replyWriter) begin() (status int) {
 	if w.Header().Get("Transfer-Encoding") != "identity" {
 		w.scope.releaseBody()
 	}
+	w.compress()
 	w.scope.mu.Lock()
 	defer w.scope.mu.Unlock()
 	return w.scope.status
@@ -164,11 +169,17 @@ func (w *replyWriter) Write(p []byte) (int, error) {
 	if own := w.begin(); own != 0 {
 		w.ResponseWriter.WriteHeader(own)
 	}
+	if w.gz != nil {
+		return w.gz.Write(p)
+	}
 	return w.ResponseWriter.Write(p)
 }
 
 // Flush implements http.Flusher.
 func (w *replyWriter) Flush() {
+	if w.gz != nil {
+		w.gz.flush()
+	}
 	http.NewResponseController(w.ResponseWriter).Flush()
 }
 
