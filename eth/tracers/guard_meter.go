@@ -18,7 +18,6 @@ import (
 
 // What tracers hold for one thing they record, in bytes, beside its data.
 const (
-	stepOverhead    = 32  // a step in the struct logger: slice header and rounding
 	frameOverhead   = 384 // a call frame
 	logOverhead     = 256 // a log
 	slotOverhead    = 256 // a storage slot of a prestate
@@ -70,28 +69,25 @@ func (m *traceMeter) result(get func() (json.RawMessage, error)) (json.RawMessag
 
 // guardLogger is the default tracer of a call, metered.
 type guardLogger struct {
-	*logger.StructLogger
+	*logger.GuardLog
 	meter *traceMeter
 }
 
 func newGuardLogger(call *rpc.BuildMeter, cfg *logger.Config) *guardLogger {
-	l := &guardLogger{StructLogger: logger.NewStructLogger(cfg)}
-	l.meter = &traceMeter{call: call, stop: l.Stop}
-	return l
+	l := logger.NewGuardLog(cfg)
+	return &guardLogger{l, &traceMeter{call: call, stop: l.Stop}}
 }
 
 // Hooks returns the logger's hooks. What a step adds is known after it.
 func (l *guardLogger) Hooks() *tracing.Hooks {
 	var (
-		hooks    = l.StructLogger.Hooks()
+		hooks    = l.GuardLog.Hooks()
 		onOpcode = hooks.OnOpcode
-		size     int
 	)
 	hooks.OnOpcode = func(pc uint64, op byte, gas, cost uint64, scope tracing.OpContext, rData []byte, depth int, err error) {
 		onOpcode(pc, op, gas, cost, scope, rData, depth, err)
-		if now := l.GuardSize(); now != size {
-			l.meter.add(int64(now-size), stepOverhead)
-			size = now
+		if n := l.Take(); n > 0 {
+			l.meter.add(int64(n), 0)
 		}
 	}
 	return hooks
@@ -99,7 +95,7 @@ func (l *guardLogger) Hooks() *tracing.Hooks {
 
 // GetResult returns what the logger's own returns.
 func (l *guardLogger) GetResult() (json.RawMessage, error) {
-	return l.meter.result(l.GuardResult)
+	return l.meter.result(l.GuardLog.GetResult)
 }
 
 // newGuardTracer makes a tracer of the directory, metered. The native tracers hold

@@ -11,41 +11,91 @@ import (
 	"github.com/ethereum/go-ethereum/core/vm"
 )
 
-// GuardSize returns the bytes of trace output collected so far.
-func (l *StructLogger) GuardSize() int { return l.resultSize }
+// guardChunk is the unit in which a trace is kept, in bytes.
+const guardChunk = 64 << 10
 
-// GuardSteps returns the number of steps collected so far.
-func (l *StructLogger) GuardSteps() int { return len(l.logs) }
+// GuardLog is a StructLogger whose steps are kept as text in a few large pieces.
+//
+// The logger keeps each step as a slice of its own: a trace of 200 MB is 2.4 million
+// objects, and while it grows the collector marks all of them again and again, with
+// half the processors, and everybody else who allocates has to help. Pieces of 64 KiB
+// without a pointer in them cost it nothing; what a step leaves behind dies at once.
+type GuardLog struct {
+	*StructLogger
+	chunks [][]byte
+	steps  int
+	size   int // of the steps and the commas between them
+}
 
-// GuardResult returns the same bytes as GetResult, and takes the collected steps
-// apart while it copies them: a trace of n bytes needs 2n at its largest moment,
-// where encoding/json (which reads every step again, into a buffer that doubles,
-// and copies that) needs 4n. The logger is of no use afterwards.
-func (l *StructLogger) GuardResult() (json.RawMessage, error) {
-	if reason := l.stopReason(); reason != nil {
+// NewGuardLog returns a logger like NewStructLogger.
+func NewGuardLog(cfg *Config) *GuardLog { return &GuardLog{StructLogger: NewStructLogger(cfg)} }
+
+// Take moves what the logger has recorded since the last time. It returns how many
+// bytes that is, 0 if there is nothing new.
+func (g *GuardLog) Take() (n int) {
+	for i, step := range g.logs {
+		if g.steps > 0 {
+			n += g.append(comma)
+		}
+		n += g.append(step)
+		g.steps++
+		g.logs[i] = nil
+	}
+	g.logs = g.logs[:0]
+	g.size += n
+	return n
+}
+
+// Steps returns the number of steps taken so far.
+func (g *GuardLog) Steps() int { return g.steps }
+
+// Size returns the bytes of trace output taken so far.
+func (g *GuardLog) Size() int { return g.size }
+
+var comma = []byte{','}
+
+func (g *GuardLog) append(text []byte) int {
+	for rest := text; len(rest) > 0; {
+		last := len(g.chunks) - 1
+		if last < 0 || len(g.chunks[last]) == cap(g.chunks[last]) {
+			// The first one is small: most calls that are traced have few steps.
+			size := guardChunk
+			if last < 0 {
+				size = guardChunk / 16
+			}
+			g.chunks = append(g.chunks, make([]byte, 0, size))
+			last++
+		}
+		n := min(len(rest), cap(g.chunks[last])-len(g.chunks[last]))
+		g.chunks[last] = append(g.chunks[last], rest[:n]...)
+		rest = rest[n:]
+	}
+	return len(text)
+}
+
+// GetResult returns the same bytes as the logger's own, and lets go of the steps while
+// it copies them: a trace of n bytes needs 2n at its largest moment, where
+// encoding/json (which reads every step again, into a buffer that doubles, and copies
+// that) needs 4n. The logger is of no use afterwards.
+func (g *GuardLog) GetResult() (json.RawMessage, error) {
+	g.Take()
+	if reason := g.stopReason(); reason != nil {
 		return nil, reason
 	}
-	output := l.output
-	if l.err != nil && !errors.Is(l.err, vm.ErrExecutionReverted) {
+	output := g.output
+	if g.err != nil && !errors.Is(g.err, vm.ErrExecutionReverted) {
 		output = nil // says nothing about how it failed
 	}
 	const envelope = len(`{"gas":18446744073709551615,"failed":false,"returnValue":"0x","structLogs":[]}`)
-	size := envelope + 2*len(output)
-	for _, step := range l.logs {
-		size += len(step) + 1
-	}
-	buf := append(make([]byte, 0, size), `{"gas":`...)
-	buf = strconv.AppendUint(buf, l.usedGas, 10)
-	buf = strconv.AppendBool(append(buf, `,"failed":`...), l.err != nil)
+	buf := append(make([]byte, 0, envelope+2*len(output)+g.size), `{"gas":`...)
+	buf = strconv.AppendUint(buf, g.usedGas, 10)
+	buf = strconv.AppendBool(append(buf, `,"failed":`...), g.err != nil)
 	buf = hex.AppendEncode(append(buf, `,"returnValue":"0x`...), output)
 	buf = append(buf, `","structLogs":[`...)
-	for i, step := range l.logs {
-		if i > 0 {
-			buf = append(buf, ',')
-		}
-		buf = append(buf, step...)
-		l.logs[i] = nil
+	for i, chunk := range g.chunks {
+		buf = append(buf, chunk...)
+		g.chunks[i] = nil
 	}
-	l.logs = nil
+	g.chunks = nil
 	return append(buf, ']', '}'), nil
 }

@@ -27,9 +27,9 @@ var guardPrograms = map[string]string{
 	"calls":     "600060006000600060006004620186a0f13d600060003e00",
 }
 
-func traceGuardProgram(t *testing.T, code string, cfg *Config) *StructLogger {
+func traceGuardProgram(t *testing.T, code string, cfg *Config) *GuardLog {
 	t.Helper()
-	l := NewStructLogger(cfg)
+	l := NewGuardLog(cfg)
 	hooks := l.Hooks()
 	gas := uint64(30_000)
 	to := common.Address{0xcc}
@@ -55,13 +55,14 @@ func TestGuardResultEqualsGetResult(t *testing.T) {
 			{DisableStack: true, DisableStorage: true},
 			{Limit: 500},
 		} {
-			want, err := traceGuardProgram(t, code, cfg).GetResult()
+			want, err := traceGuardProgram(t, code, cfg).StructLogger.GetResult()
 			if err != nil {
 				t.Fatal(err)
 			}
 			l := traceGuardProgram(t, code, cfg)
-			steps, size := l.GuardSteps(), l.GuardSize()
-			got, err := l.GuardResult()
+			l.Take()
+			steps, size := l.Steps(), l.Size()
+			got, err := l.GetResult()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,23 +82,42 @@ func TestGuardResultEqualsGetResult(t *testing.T) {
 func TestGuardResultOfStoppedTrace(t *testing.T) {
 	l := traceGuardProgram(t, guardPrograms["loops"], nil)
 	l.Stop(errGuardTest)
-	if _, err := l.GuardResult(); err != errGuardTest {
+	if _, err := l.GetResult(); err != errGuardTest {
 		t.Errorf("error %v", err)
 	}
 }
 
 var errGuardTest = vm.ErrOutOfGas
 
+// Steps taken one by one, as a trace grows, make the same text as all at once.
+func TestGuardLogKeepsNoStepApart(t *testing.T) {
+	steps := traceGuardProgram(t, guardPrograms["loops"], nil).logs
+	want, _ := (&StructLogger{logs: steps}).GetResult()
+	l := NewGuardLog(nil)
+	for _, step := range steps {
+		l.logs = append(l.logs, step)
+		if n := l.Take(); n < len(step) || len(l.logs) != 0 {
+			t.Fatalf("%d bytes taken of %d, %d steps left", n, len(step), len(l.logs))
+		}
+	}
+	if most := l.Size()/guardChunk + 2; len(l.chunks) > most {
+		t.Errorf("%d pieces for %d bytes", len(l.chunks), l.Size())
+	}
+	if got, err := l.GetResult(); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("not the same text (%v)", err)
+	}
+}
+
 func BenchmarkGuardResult(b *testing.B) {
-	for name, get := range map[string]func(*StructLogger) int{
-		"stock": func(l *StructLogger) int { r, _ := l.GetResult(); return len(r) },
-		"guard": func(l *StructLogger) int { r, _ := l.GuardResult(); return len(r) },
+	for name, get := range map[string]func(*GuardLog) int{
+		"stock": func(l *GuardLog) int { r, _ := l.StructLogger.GetResult(); return len(r) },
+		"guard": func(l *GuardLog) int { r, _ := l.GetResult(); return len(r) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			steps := traceGuardProgram(new(testing.T), guardPrograms["loops"], nil).logs
 			b.ReportAllocs()
 			for b.Loop() {
-				l := &StructLogger{}
+				l := NewGuardLog(nil)
 				for i := 0; i < 20; i++ {
 					l.logs = append(l.logs, steps...)
 				}
