@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,28 +20,35 @@ import (
 type fanout struct {
 	name        string
 	subscribers int
-	params      func(*side) []any
+	params      func(*side) [][]any // of the subscriptions of each subscriber
+	heads       bool                // new heads are among them, so samples begin between two blocks
 	// trigger makes the events of one sample and returns how many notifications each
-	// subscriber gets from them. Nil: the next block's head.
+	// subscriber gets from them, the block's head aside. Nil: only that.
 	trigger func(context.Context, *side) (perSubscriber int, err error)
 }
 
 func fanouts() (list []fanout) {
-	heads := func(*side) []any { return []any{"newHeads"} }
-	logs := func(s *side) []any { return []any{"logs", map[string]any{"address": s.logger}} }
-	add := func(kind string, n int, params func(*side) []any, trigger func(context.Context, *side) (int, error)) {
-		list = append(list, fanout{fmt.Sprintf("fanout/%s/%d", kind, n), n, params, trigger})
+	heads := func(*side) [][]any { return [][]any{{"newHeads"}} }
+	logs := func(s *side) [][]any { return [][]any{{"logs", map[string]any{"address": s.logger}}} }
+	both := func(s *side) [][]any { return append(heads(s), logs(s)...) }
+	txs := func(params ...any) func(*side) [][]any {
+		return func(*side) [][]any { return [][]any{append([]any{"newPendingTransactions"}, params...)} }
+	}
+	add := func(kind string, n int, params func(*side) [][]any, trigger func(context.Context, *side) (int, error)) {
+		heads := kind == "newHeads" || kind == "block100"
+		list = append(list, fanout{fmt.Sprintf("fanout/%s/%d", kind, n), n, params, heads, trigger})
 	}
 	for _, n := range []int{100, 1000, 5000} {
 		add("newHeads", n, heads, nil)
 	}
 	for _, n := range []int{100, 1000} {
 		add("logs100", n, logs, blockOfLogs(100))
+		add("block100", n, both, blockOfLogs(100))
 	}
 	add("logs2000", 100, logs, blockOfLogs(2000))
 	for _, n := range []int{100, 1000} {
-		add("txHashes", n, func(*side) []any { return []any{"newPendingTransactions"} }, pendingTxs(50))
-		add("txFull", n, func(*side) []any { return []any{"newPendingTransactions", true} }, pendingTxs(50))
+		add("txHashes", n, txs(), pendingTxs(50))
+		add("txFull", n, txs(true), pendingTxs(50))
 	}
 	return list
 }
@@ -79,13 +87,16 @@ type audience struct {
 
 func (w fanout) gather(s *side) (*audience, error) {
 	a := new(audience)
-	body := wsRequest(rig.Call(1, "eth_subscribe", w.params(s)...))
 	for i := range w.subscribers {
 		// One address has 28000 ports, and one client has 1000 connections.
 		c, err := dialWS(s.node.WS, fmt.Sprintf("127.0.0.%d", 1+i/500))
 		if err == nil {
 			a.conns = append(a.conns, c)
-			err = c.do(body)
+		}
+		for id, params := range w.params(s) {
+			if err == nil {
+				err = c.do(wsRequest(rig.Call(id, "eth_subscribe", params...)))
+			}
 		}
 		if err != nil {
 			a.leave()
@@ -188,34 +199,16 @@ func (w fanout) run(ctx context.Context, opt options, stock, ours *side, idle ma
 	}
 	cost, spread := newPair("CPU us/notification", false), newPair("first to last ms", false)
 	err := inTurn(ctx, opt.rounds, stock, ours, func(s *side) error {
-		a := audiences[s]
-		if w.trigger == nil { // begin between two heads
-			a.reset()
-			if err := a.expect(ctx, int64(w.subscribers), 30*time.Second); err != nil {
-				return err
-			}
-			s.node.Quiet(ctx, 3*time.Second)
+		m, err := w.sample(ctx, s, audiences[s])
+		if err == nil {
+			cost.add(s, max((m.cpu-idle[s]*m.took.Seconds())/float64(m.notifications), 0)*1e6)
+			spread.add(s, m.spread.Seconds()*1e3)
 		}
-		a.reset()
-		cpu, begun := s.cpu(), time.Now()
-		each := 1
-		if w.trigger != nil {
-			var err error
-			if each, err = w.trigger(ctx, s); err != nil {
-				return err
-			}
-		}
-		if err := a.expect(ctx, int64(w.subscribers*each), 60*time.Second); err != nil {
-			return err
-		}
-		time.Sleep(20 * time.Millisecond) // what the node does after the last byte
-		used := (s.cpu() - cpu).Seconds() - idle[s]*time.Since(begun).Seconds()
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		cost.add(s, max(used, 0)*1e6/float64(w.subscribers*each))
-		spread.add(s, a.last.Sub(a.first).Seconds()*1e3)
-		return nil
+		return err
 	})
+	if err == nil && opt.profile != "" {
+		err = w.profile(ctx, opt, audiences)
+	}
 	if err != nil {
 		return err
 	}
@@ -225,5 +218,64 @@ func (w fanout) run(ctx context.Context, opt options, stock, ours *side, idle ma
 		}
 	}
 	emit(Row{Group: "fanout", Workload: w.name, Rounds: opt.rounds, Measures: []Measure{cost.measure(), spread.measure()}})
+	return nil
+}
+
+// fanoutSample is what one event cost.
+type fanoutSample struct {
+	notifications int
+	cpu           float64 // seconds, of the node
+	took          time.Duration
+	spread        time.Duration // from the first notification to the last
+}
+
+func (w fanout) sample(ctx context.Context, s *side, a *audience) (m fanoutSample, err error) {
+	each := 0
+	if w.heads {
+		a.reset()
+		if err := a.expect(ctx, int64(w.subscribers), 30*time.Second); err != nil {
+			return m, err
+		}
+		s.node.Quiet(ctx, 3*time.Second)
+		each++
+	}
+	a.reset()
+	cpu, begun := s.cpu(), time.Now()
+	if w.trigger != nil {
+		n, err := w.trigger(ctx, s)
+		if err != nil {
+			return m, err
+		}
+		each += n
+	}
+	m.notifications = w.subscribers * each
+	if err := a.expect(ctx, int64(m.notifications), 60*time.Second); err != nil {
+		return m, err
+	}
+	time.Sleep(20 * time.Millisecond) // what the node does after the last byte
+	m.cpu, m.took = (s.cpu() - cpu).Seconds(), time.Since(begun)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m.spread = a.last.Sub(a.first)
+	return m, nil
+}
+
+// profileTime is how long a profile of a fan-out is: five blocks.
+const profileTime = 5 * blockTime * time.Second
+
+// profile saves a processor profile of each side while it delivers.
+func (w fanout) profile(ctx context.Context, opt options, audiences map[*side]*audience) error {
+	for s, a := range audiences {
+		done := make(chan error, 1)
+		go func() { done <- s.profile(opt.profile, strings.ReplaceAll(w.name, "/", "-"), profileTime) }()
+		for begun := time.Now(); time.Since(begun) < profileTime-blockTime*time.Second; {
+			if _, err := w.sample(ctx, s, a); err != nil {
+				return err
+			}
+		}
+		if err := <-done; err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -50,7 +50,7 @@ func main() {
 	flag.StringVar(&opt.ours, "ours", "build/bin/geth", "hardened binary")
 	flag.IntVar(&opt.rounds, "rounds", 9, "samples of each side; 6 is the least for an interval")
 	flag.DurationVar(&opt.duration, "duration", time.Second, "length of a sample of a request workload")
-	flag.StringVar(&opt.profile, "profile", "", "directory: save processor profiles of both sides for each request workload")
+	flag.StringVar(&opt.profile, "profile", "", "directory: save processor profiles of both sides for each workload of requests or fan-out")
 	flag.Parse()
 	if flag.NArg() > 0 { // print what was measured before
 		if err := reprint(flag.Args(), *markdown); err != nil {
