@@ -111,6 +111,7 @@ type clientNotifier struct {
 	written uint64       // block of the last event that was written whole; 0: none
 	waits   bool         // a producer waits, or has waited
 	kept    *charge      // for what it keeps of its request
+	onEnd   func()       // nil: nobody wants to know
 }
 
 type subState uint8
@@ -181,8 +182,21 @@ func (s *clientNotifier) bind(id ID) {
 // cancel ends a subscription that nobody is going to use. Nobody is told.
 func (s *clientNotifier) cancel() {
 	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
+	defer s.out.unlock()
 	s.endLocked()
+}
+
+// whenOver has f called once when the subscription ends, or now if it has. f must not
+// wait.
+func (s *clientNotifier) whenOver(f func()) {
+	s.out.mu.Lock()
+	if s.state != subOver {
+		s.onEnd = f
+		s.out.mu.Unlock()
+		return
+	}
+	s.out.mu.Unlock()
+	f()
 }
 
 // kind names the subscription for people: "eth newHeads".
@@ -378,6 +392,10 @@ func (s *clientNotifier) endLocked() {
 	}
 	s.state = subOver
 	s.kept.close()
+	if s.onEnd != nil {
+		s.out.ended = append(s.out.ended, s.onEnd)
+		s.onEnd = nil
+	}
 	s.out.places--
 	s.out.limits.books.count(-1, 0)
 	if s.id == "" {

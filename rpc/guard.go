@@ -62,6 +62,7 @@ type guardCore struct {
 	admission  *guardAdmission
 	replies    *guardReplies
 	subs       subBooks
+	flusher    *flusher // writes notifications
 	filters    *filterBook
 	kept       *byteBudget // what subscriptions and polling filters keep
 	body       *byteBudget // bytes of requests
@@ -101,6 +102,9 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 		return nil, fmt.Errorf("--rpc.reply: %w", err)
 	}
 	if core.kept, err = cfg.newKeptBudget(); err != nil {
+		return nil, err
+	}
+	if core.flusher, err = newFlusher(max(1, env.Procs)); err != nil {
 		return nil, err
 	}
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)

@@ -68,7 +68,7 @@ func (c *guardCodec) openOutbox() {
 		if c.g.untrusted() {
 			c.key = conn.key // by the header of its handshake
 		}
-		out := &socketOut{conn: conn.Conn, timeout: timeout}
+		out := newSocketOut(conn.Conn, timeout)
 		if c.g.untrusted() && !c.g.cfg.DryRun {
 			c.watchStall(out, conn.Conn)
 		}
@@ -80,7 +80,7 @@ func (c *guardCodec) openOutbox() {
 		if !ok {
 			return
 		}
-		c.out = c.newOutbox(&socketOut{conn: conn, timeout: timeout}, lineFraming)
+		c.out = c.newOutbox(newSocketOut(conn, timeout), lineFraming)
 	}
 }
 
@@ -89,6 +89,7 @@ func (c *guardCodec) newOutbox(conn outboxConn, f framing) *outbox {
 	if err != nil {
 		panic("rpc: " + err.Error()) // the configuration was validated
 	}
+	o.flusher = c.g.flusher
 	return o
 }
 

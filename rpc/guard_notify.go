@@ -56,6 +56,19 @@ func (n *Notifier) NotifyEvent(id ID, ev *Event) error {
 // Without one Notify waits for the client.
 func (n *Notifier) Bounded() bool { return n.queue() != nil }
 
+// Shareable reports whether NotifyEvent never waits, so that one goroutine can serve
+// many subscriptions. It does wait in a dry run.
+func (n *Notifier) Shareable() bool {
+	s := n.queue()
+	return s != nil && !s.out.limits.dryRun
+}
+
+// OnEnd has f called when the subscription has ended: unsubscribed, dropped, or with
+// its connection. If it has already, f is called at once. f is called once, by
+// whoever ended the subscription, and must not wait. It must only be asked for once,
+// and if Bounded reports true.
+func (n *Notifier) OnEnd(f func()) { n.queue().whenOver(f) }
+
 // prepare refuses misuse as upstream's Notify does, and makes sure that the queue
 // knows the subscription's ID.
 func (n *Notifier) prepare(s *clientNotifier, id ID) {

@@ -24,8 +24,8 @@ var errOutboxClosed = errors.New("connection closed")
 // is written before its caller goes on (so a call holds what its reply takes until
 // the last byte has left); a notification is only queued. Whoever finds the outbox
 // idle starts the writer: a caller with a reply writes it itself, a notification
-// starts a goroutine that ends when nothing waits. An idle connection has neither
-// goroutine nor buffer.
+// is left to the node's flusher, or without one to a goroutine that ends when nothing
+// waits. An idle connection has neither goroutine nor buffer.
 //
 // The writer takes what waits, up to batchBytes, and sends it in one system call:
 // the logs of one block to one subscriber are many frames and one write.
@@ -50,10 +50,11 @@ type outbox struct {
 	framing framing
 	limits  subLimits
 	events  outboxEvents
+	flusher *flusher      // nil: every writer is a goroutine of its own
 	done    chan struct{} // closed when the connection has been given up
 
 	mu      sync.Mutex
-	queue   itemQueue
+	queue   fifo[outboxItem]
 	control [controlKinds][]byte // a waiting frame of each kind
 	writing bool                 // a writer is at work
 	sent    uint64               // batches
@@ -64,6 +65,18 @@ type outbox struct {
 	fresh   []*clientNotifier // whose ID is not known yet
 	places  int               // taken by subscriptions, and reserved for them
 	bytes   int64             // waiting notifications, all subscriptions
+	ended   []func()          // of subscriptions that have ended, to be called by unlock
+}
+
+// unlock is o.mu.Unlock for everybody who may have ended a subscription: whoever
+// wants to know is told then, without the lock.
+func (o *outbox) unlock() {
+	ended := o.ended
+	o.ended = nil
+	o.mu.Unlock()
+	for _, f := range ended {
+		f()
+	}
 }
 
 // outboxConn is a connection as its writer sees it.
@@ -71,6 +84,11 @@ type outboxConn interface {
 	// send writes a batch of whole frames. An error means that the connection is
 	// of no use any more.
 	send(b *frameBatch) error
+
+	// trySend writes as much of a batch as can be without waiting, maybe nothing.
+	// What was written is taken off the batch, so that send goes on where it ended.
+	// done says that all of it was.
+	trySend(b *frameBatch) (done bool, err error)
 
 	// hurry makes a send in progress, and any later one, fail unless it ends within
 	// d. It does not wait.
@@ -166,7 +184,7 @@ func (o *outbox) unreserve() {
 // come before the reply to the unsubscribe call is queued.
 func (o *outbox) forget(id ID) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	if s := o.subs[id]; s != nil {
 		s.endLocked()
 	}
@@ -189,8 +207,7 @@ func (o *outbox) writeReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error 
 	}
 	o.writing = true
 	o.mu.Unlock()
-	w := &outboxWriter{o: o, batch: newFrameBatch(o.framing)}
-	w.run(item.wait)
+	(&outboxWriter{o: o}).run(item.wait)
 	return item.wait.err
 }
 
@@ -201,14 +218,13 @@ func (o *outbox) wakeAndUnlock() {
 		o.writing = true
 	}
 	o.mu.Unlock()
-	if start {
-		o.startWriter()
+	switch w := (&outboxWriter{o: o}); {
+	case !start:
+	case o.flusher != nil:
+		o.flusher.add(w)
+	default:
+		go w.run(nil)
 	}
-}
-
-func (o *outbox) startWriter() {
-	w := &outboxWriter{o: o, batch: newFrameBatch(o.framing)}
-	go w.run(nil)
 }
 
 // Kinds of control frames that may wait.
@@ -244,7 +260,7 @@ func (o *outbox) progress() (sent uint64, busy bool) {
 // client: by ending the connection, or by a last message.
 func (o *outbox) dropAndUnlock(s *clientNotifier, report dropReport) {
 	s.endLocked()
-	o.mu.Unlock()
+	o.unlock()
 	if o.limits.notice {
 		notice := outboxItem{notice: s.dropNotice(report)}
 		o.mu.Lock()
@@ -280,10 +296,10 @@ func (o *outbox) sayGoodbye(frame []byte, grace time.Duration) {
 	o.discardLocked(errOutboxClosed)
 	start := !o.writing
 	o.writing = true
-	o.mu.Unlock()
+	o.unlock()
 	o.conn.hurry(grace)
 	if start {
-		o.startWriter()
+		go (&outboxWriter{o: o}).run(nil) // it may have to wait
 	}
 }
 
@@ -299,7 +315,7 @@ func (o *outbox) fail(err error) {
 		o.dead = true
 		close(o.done)
 	}
-	o.mu.Unlock()
+	o.unlock()
 	o.conn.abort()
 }
 
@@ -311,7 +327,7 @@ func (o *outbox) discardLocked(err error) {
 		}
 		item.cancelLocked(err)
 	})
-	o.queue = itemQueue{}
+	o.queue = fifo[outboxItem]{}
 	o.control = [controlKinds][]byte{}
 	for _, s := range slices.Clone(o.fresh) {
 		s.endLocked()

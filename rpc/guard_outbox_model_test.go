@@ -210,6 +210,11 @@ func runOutboxModel(t *testing.T, r *rand.Rand, seed int64) {
 			return fmt.Sprint(next, strings.Repeat("x", []int{0, 0, 10, 10, 100, 500, 1000, 1000, 5000, 5000, 5000, 70000}[r.Intn(12)]))
 		}
 	)
+	if r.Intn(2) == 0 {
+		var err error
+		o.flusher, err = newFlusher(1 + r.Intn(3))
+		require.NoError(t, err)
+	}
 	reply := func() {
 		next++
 		msg := textReply(next)

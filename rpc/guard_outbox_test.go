@@ -72,6 +72,17 @@ func (c *fakeConn) send(b *frameBatch) error {
 	return nil
 }
 
+// trySend implements outboxConn: a send that happens at once, or not at all.
+func (c *fakeConn) trySend(b *frameBatch) (bool, error) {
+	c.mu.Lock()
+	stuck := c.tickets == 0 && !c.aborted && c.failing == nil
+	c.mu.Unlock()
+	if stuck || b.whole() == nil {
+		return false, nil
+	}
+	return true, c.send(b)
+}
+
 func (c *fakeConn) hurry(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -446,9 +457,9 @@ func TestGuardIdleOutboxHoldsNothing(t *testing.T) {
 	})
 }
 
-// TestGuardItemQueueMoves keeps a queue that never empties from growing.
-func TestGuardItemQueueMoves(t *testing.T) {
-	var q itemQueue
+// TestGuardFifoMoves keeps a queue that never empties from growing.
+func TestGuardFifoMoves(t *testing.T) {
+	var q fifo[outboxItem]
 	for i := range 10 {
 		q.push(outboxItem{msg: textReply(i)})
 	}

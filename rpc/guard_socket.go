@@ -3,9 +3,11 @@
 package rpc
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -24,14 +26,61 @@ type deadlineWriter interface {
 // the past ends the write, closing the connection ends the read.
 type socketOut struct {
 	conn     deadlineWriter
-	timeout  time.Duration // for one piece; 0: none
-	progress func(n int64) // called after each piece; nil: nobody asks
-	watch    *stallConn    // told while something waits to be taken; nil: nobody watches
+	raw      syscall.RawConn // to write without waiting; nil: that cannot be done
+	timeout  time.Duration   // for one piece; 0: none
+	progress func(n int64)   // called after each piece; nil: nobody asks
+	touched  func()          // likewise: the connection is in use
+	watch    *stallConn      // told while something waits to be taken; nil: nobody watches
 
 	mu    sync.Mutex
 	armed time.Time // when the deadline was last set
 	last  time.Time // no write goes on beyond it; zero: no such time
 	stuck bool      // a send is going on, or has failed
+}
+
+// newSocketOut returns the writer's side of conn.
+func newSocketOut(conn deadlineWriter, timeout time.Duration) *socketOut {
+	s := &socketOut{conn: conn, timeout: timeout}
+	if c, ok := socketUnder[syscall.Conn](conn); ok {
+		s.raw, _ = c.SyscallConn()
+	}
+	if c, ok := socketUnder[*trackedConn](conn); ok && c.place != nil {
+		s.touched = c.place.touch
+	}
+	return s
+}
+
+// trySend implements outboxConn. Nobody watches a client that takes at once what it
+// is sent: the stall watch, whose questions to the kernel cost as much as a small
+// write, hears of those that do not.
+func (s *socketOut) trySend(b *frameBatch) (done bool, err error) {
+	p := b.whole()
+	if s.raw == nil || len(p) == 0 {
+		return false, nil
+	}
+	s.arm()
+	n, err := tryWrite(s.raw, p)
+	if n > 0 {
+		s.moved(int64(n))
+	}
+	if err == nil && n == len(p) {
+		return true, nil
+	}
+	b.skip(n)
+	if n > 0 {
+		s.setStuck(true)
+	}
+	return false, err
+}
+
+// moved notes that n bytes were taken.
+func (s *socketOut) moved(n int64) {
+	if s.progress != nil {
+		s.progress(n)
+	}
+	if s.touched != nil {
+		s.touched()
+	}
 }
 
 func (s *socketOut) send(b *frameBatch) error {
@@ -67,8 +116,8 @@ func (s *socketOut) write(b *frameBatch) error {
 		} else {
 			n, err = piece.WriteTo(vectored(s.conn))
 		}
-		if s.progress != nil && n > 0 {
-			s.progress(n)
+		if n > 0 {
+			s.moved(n)
 		}
 		if err != nil {
 			return err
@@ -116,19 +165,28 @@ func (s *socketOut) abort() {
 	s.conn.Close()
 }
 
+// socketUnder returns the connection of type C at or below w, if there is one. It does
+// not look below encryption.
+func socketUnder[C any](w any) (conn C, ok bool) {
+	for {
+		if conn, ok = w.(C); ok {
+			return conn, true
+		}
+		wrapper, below := w.(interface{ NetConn() net.Conn })
+		if _, encrypted := w.(*tls.Conn); encrypted || !below {
+			return conn, false
+		}
+		w = wrapper.NetConn()
+	}
+}
+
 // vectored returns the TCP connection below w, if there is one: only that writes
 // several buffers in one system call.
 func vectored(w io.Writer) io.Writer {
-	for conn := w; ; {
-		switch c := conn.(type) {
-		case *net.TCPConn:
-			return c
-		case interface{ NetConn() net.Conn }:
-			conn = c.NetConn()
-		default:
-			return w
-		}
+	if conn, ok := socketUnder[*net.TCPConn](w); ok {
+		return conn
 	}
+	return w
 }
 
 // cutBuffers splits off the first n bytes, or all if there are fewer. It changes bufs,

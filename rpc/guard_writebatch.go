@@ -95,9 +95,18 @@ func newFrameBatch(f framing) *frameBatch {
 // no buffer.
 func (b *frameBatch) recycle() {
 	b.reset()
-	if cap(b.scratch) <= pooledBytes {
+	if b.reusable() != nil {
 		framePool.Put(b)
 	}
+}
+
+// reusable returns the batch for the next use, or nil if it has grown too large for
+// that.
+func (b *frameBatch) reusable() *frameBatch {
+	if cap(b.scratch) > pooledBytes {
+		return nil
+	}
+	return b
 }
 
 func (b *frameBatch) reset() {
@@ -138,6 +147,20 @@ func (b *frameBatch) messageInChunks(head []byte, body [][]byte, n int, tail str
 func (b *frameBatch) raw(frame []byte) {
 	b.scratch = append(b.scratch, frame...)
 	b.size += len(frame)
+}
+
+// whole returns the batch if it is in one piece, and nil if not.
+func (b *frameBatch) whole() []byte {
+	if len(b.pieces) > 0 {
+		return nil
+	}
+	return b.scratch[b.copied:]
+}
+
+// skip takes the first n bytes off a batch in one piece, because they have left.
+func (b *frameBatch) skip(n int) {
+	b.copied += n
+	b.size -= n
 }
 
 func (b *frameBatch) splice(foreign []byte) {

@@ -6,12 +6,15 @@ package rpc
 // goroutine runs it changes.
 type outboxWriter struct {
 	o     *outbox
-	batch *frameBatch
+	batch *frameBatch // nil while it stands in a flusher's queue
 
 	// work is what the current batch consists of. Only the last item may be too
 	// large for one batch: next is the first of its results not sent yet.
 	work []outboxItem
 	next int
+
+	filled bool // the batch is to be sent, or what is left of it
+	whole  int  // items of work that are complete once it has been
 }
 
 // run sends until nothing waits or, if own is set, until own is over: then another
@@ -19,22 +22,24 @@ type outboxWriter struct {
 // outbox's writing flag is set when it is called.
 func (w *outboxWriter) run(own *outboxWait) {
 	o := w.o
+	if w.batch == nil {
+		w.batch = newFrameBatch(o.framing)
+	}
 	for {
 		o.mu.Lock()
 		switch {
+		case w.filled: // by a worker, and begun: as a send in progress, it may end
 		case o.err != nil:
 			goodbye := o.goodbye
 			w.settleLocked(len(w.work), o.err)
 			o.mu.Unlock()
 			w.end(goodbye)
 			return
-		case own != nil && own.over && (len(w.work) > 0 || o.queue.len() > 0 || o.controlWaits()):
+		case own != nil && own.over && w.waitsLocked():
 			o.mu.Unlock()
 			go w.run(nil)
 			return
-		}
-		w.collectLocked()
-		if w.batch.size == 0 && len(w.work) == 0 {
+		case !w.collectLocked():
 			o.writing = false
 			o.mu.Unlock()
 			w.batch.recycle()
@@ -42,24 +47,37 @@ func (w *outboxWriter) run(own *outboxWait) {
 		}
 		o.mu.Unlock()
 
-		whole := w.encode()
+		if !w.filled {
+			w.encode()
+		}
 		err := o.conn.send(w.batch)
-		w.batch.reset()
 
 		o.mu.Lock()
 		if err != nil {
 			w.failAndUnlock(err)
 			return
 		}
-		o.sent++
-		w.settleLocked(whole, nil)
+		w.sentLocked()
 		o.mu.Unlock()
 	}
 }
 
+// waitsLocked reports whether there is something to send.
+func (w *outboxWriter) waitsLocked() bool {
+	return len(w.work) > 0 || w.o.queue.len() > 0 || w.o.controlWaits()
+}
+
+// sentLocked says that the batch has left.
+func (w *outboxWriter) sentLocked() {
+	w.filled = false
+	w.batch.reset()
+	w.o.sent++
+	w.settleLocked(w.whole, nil)
+}
+
 // collectLocked puts control frames into the batch and takes the items that follow
-// off the queue, about as many as fit.
-func (w *outboxWriter) collectLocked() {
+// off the queue, about as many as fit. It reports whether there is anything.
+func (w *outboxWriter) collectLocked() bool {
 	o := w.o
 	for kind, frame := range o.control {
 		if frame != nil {
@@ -67,6 +85,12 @@ func (w *outboxWriter) collectLocked() {
 			o.control[kind] = nil
 		}
 	}
+	w.collectItemsLocked()
+	return w.batch.size > 0 || len(w.work) > 0
+}
+
+func (w *outboxWriter) collectItemsLocked() {
+	o := w.o
 	var size int64
 	if len(w.work) > 0 {
 		rest := &w.work[0]
@@ -97,9 +121,10 @@ func (w *outboxWriter) collectLocked() {
 	}
 }
 
-// encode fills the batch from the items at hand and returns how many of them it
-// completes: all, or all but the last.
-func (w *outboxWriter) encode() (whole int) {
+// encode fills the batch from the items at hand. It completes all of them, or all
+// but the last.
+func (w *outboxWriter) encode() {
+	w.filled, w.whole = true, len(w.work)
 	for i := range w.work {
 		item := &w.work[i]
 		switch {
@@ -110,7 +135,8 @@ func (w *outboxWriter) encode() (whole int) {
 			for len(results) > 0 {
 				if i == len(w.work)-1 && w.batch.size >= batchBytes {
 					w.next = len(item.event.results) - len(results)
-					return i
+					w.whole = i
+					return
 				}
 				w.batch.message(head, results[0], notificationTail)
 				results = results[1:]
@@ -124,7 +150,6 @@ func (w *outboxWriter) encode() (whole int) {
 			w.batch.message(item.notice, nil, "")
 		}
 	}
-	return len(w.work)
 }
 
 // settleLocked ends the first n items at hand.
@@ -155,7 +180,7 @@ func (w *outboxWriter) failAndUnlock(err error) {
 		}
 	}
 	w.settleLocked(len(w.work), err)
-	o.mu.Unlock()
+	o.unlock()
 	w.end(nil)
 	o.fail(err)
 	for _, s := range lost {
@@ -192,37 +217,4 @@ func (item *outboxItem) size() int64 {
 
 func (item *outboxItem) empty() bool {
 	return item.event == nil && item.msg == nil && item.batch == nil && item.notice == nil
-}
-
-// itemQueue is a queue of items in a slice whose front moves. An empty one holds no
-// memory.
-type itemQueue struct {
-	items []outboxItem
-	front int
-}
-
-func (q *itemQueue) len() int { return len(q.items) - q.front }
-
-func (q *itemQueue) push(item outboxItem) {
-	if q.front > 16 && q.front > len(q.items)/2 {
-		n := copy(q.items, q.items[q.front:])
-		clear(q.items[n:])
-		q.items, q.front = q.items[:n], 0
-	}
-	q.items = append(q.items, item)
-}
-
-func (q *itemQueue) pop() outboxItem {
-	item := q.items[q.front]
-	q.items[q.front] = outboxItem{}
-	if q.front++; q.front == len(q.items) {
-		*q = itemQueue{}
-	}
-	return item
-}
-
-func (q *itemQueue) each(f func(*outboxItem)) {
-	for i := q.front; i < len(q.items); i++ {
-		f(&q.items[i])
-	}
 }

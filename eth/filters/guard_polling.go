@@ -18,14 +18,15 @@ var (
 	filterDroppedGauge   = metrics.NewRegisteredGauge("rpc/filter/dropped", nil)
 )
 
-// guardFilters is what a FilterAPI keeps for the guard: encodings shared between
-// subscribers, and how much waits in polling filters. The zero value is ready for
-// use, and without a guard stays unused.
+// guardFilters is what a FilterAPI keeps for the guard: what subscribers share, and
+// how much waits in polling filters. The zero value is ready for use, and without a
+// guard stays unused.
 type guardFilters struct {
-	headEvents    eventCache
-	logEvents     logCache
-	txEvents      eventCache
-	receiptEvents eventCache
+	heads       feedGroups[*types.Header]
+	logs        feedGroups[[]*types.Log]
+	encodedLogs logCache
+	txs         feedGroups[[]*types.Transaction]
+	receipts    feedGroups[[]*ReceiptWithTx]
 
 	// FilterAPI.filtersMu guards the rest.
 	limits  rpc.FilterLimits // zero: unlimited

@@ -25,31 +25,30 @@ func (api *FilterAPI) TransactionReceipts(ctx context.Context, filter *Transacti
 	if len(hashes) > maxTxHashes {
 		return nil, errExceedMaxTxHashes
 	}
+	key := "" // who names transactions names his own
+	if len(hashes) == 0 {
+		key = "all"
+	}
+	sub := notifier.CreateSubscription()
+	err := api.guard().receipts.join(key, notifier, sub,
+		func(receipts chan []*ReceiptWithTx) (*Subscription, error) {
+			return api.events.SubscribeTransactionReceipts(hashes, receipts), nil
+		}, api.encodeReceipts)
+	return sub, err
+}
+
+// encodeReceipts makes the event of the receipts of one block.
+func (api *FilterAPI) encodeReceipts(receipts []*ReceiptWithTx) (*rpc.Event, error) {
+	if len(receipts) == 0 {
+		return rpc.NewEvent(0, nil), nil
+	}
 	var (
-		sub     = notifier.CreateSubscription()
-		matched = make(chan []*ReceiptWithTx)
-		source  = api.events.SubscribeTransactionReceipts(hashes, matched)
-		signer  = types.LatestSigner(api.sys.backend.ChainConfig())
+		signer = types.LatestSigner(api.sys.backend.ChainConfig())
+		list   = make([]map[string]any, len(receipts))
 	)
-	go forward(sub, source, matched, func(receipts []*ReceiptWithTx) {
-		if len(receipts) == 0 {
-			return
-		}
-		var key any // shared by those who get all receipts of a block
-		if len(hashes) == 0 {
-			key = receiptKey{receipts[0].Receipt, len(receipts)}
-		}
-		ev, err := api.guard().receiptEvents.get(key, func() (*rpc.Event, error) {
-			list := make([]map[string]any, len(receipts))
-			for i, r := range receipts {
-				number := r.Receipt.BlockNumber.Uint64()
-				list[i] = ethapi.MarshalReceipt(r.Receipt, r.Receipt.BlockHash, number, signer, r.Transaction, int(r.Receipt.TransactionIndex))
-			}
-			return encodeEvent(receipts[0].Receipt.BlockNumber.Uint64(), []any{list})
-		})
-		if err == nil {
-			notifier.NotifyEvent(sub.ID, ev)
-		}
-	})
-	return sub, nil
+	for i, r := range receipts {
+		number := r.Receipt.BlockNumber.Uint64()
+		list[i] = ethapi.MarshalReceipt(r.Receipt, r.Receipt.BlockHash, number, signer, r.Transaction, int(r.Receipt.TransactionIndex))
+	}
+	return encodeEvent(receipts[0].Receipt.BlockNumber.Uint64(), []any{list})
 }

@@ -4,8 +4,9 @@ package filters
 
 import (
 	"context"
-	"encoding/json"
-	"slices"
+	"crypto/sha256"
+	"encoding/binary"
+	"math/big"
 
 	"github.com/ethereum/go-ethereum"
 	"github.com/ethereum/go-ethereum/common"
@@ -16,10 +17,10 @@ import (
 
 // The subscriptions below stand in front of upstream's. They differ in what they
 // hand to the notifier: one event for all that the node produced in one step, and
-// the same event to every subscriber. So a block with more logs than a queue has
-// places still counts as one event, the logs of a block leave in one write, and a
-// header is encoded once for a thousand subscribers. Where notifications are not
-// delivered through a bounded queue they are upstream's.
+// the same event to every subscriber who asked for the same. So a block with more
+// logs than a queue has places still counts as one event, the logs of a block leave
+// in one write, and a header is encoded once for a thousand subscribers. Where
+// notifications are not delivered through a bounded queue they are upstream's.
 
 // NewHeads sends a notification for each new block of the chain.
 func (api *FilterAPI) NewHeads(ctx context.Context) (*rpc.Subscription, error) {
@@ -27,20 +28,15 @@ func (api *FilterAPI) NewHeads(ctx context.Context) (*rpc.Subscription, error) {
 	if !ok {
 		return api.newHeadsUnguarded(ctx)
 	}
-	var (
-		sub     = notifier.CreateSubscription()
-		headers = make(chan *types.Header)
-		source  = api.events.SubscribeNewHeads(headers)
-	)
-	go forward(sub, source, headers, func(header *types.Header) {
-		ev, err := api.guard().headEvents.get(headKey{header}, func() (*rpc.Event, error) {
+	sub := notifier.CreateSubscription()
+	err := api.guard().heads.join("all", notifier, sub,
+		func(headers chan *types.Header) (*Subscription, error) {
+			return api.events.SubscribeNewHeads(headers), nil
+		},
+		func(header *types.Header) (*rpc.Event, error) {
 			return encodeEvent(header.Number.Uint64(), []*types.Header{header})
 		})
-		if err == nil {
-			notifier.NotifyEvent(sub.ID, ev)
-		}
-	})
-	return sub, nil
+	return sub, err
 }
 
 // Logs sends a notification for each new or removed log that matches crit.
@@ -49,18 +45,40 @@ func (api *FilterAPI) Logs(ctx context.Context, crit FilterCriteria) (*rpc.Subsc
 	if !ok {
 		return api.logsUnguarded(ctx, crit)
 	}
-	matched := make(chan []*types.Log)
 	sub := notifier.CreateSubscription()
-	source, err := api.events.SubscribeLogs(ethereum.FilterQuery(crit), matched)
+	err := api.guard().logs.join(criteriaKey(&crit), notifier, sub,
+		func(logs chan []*types.Log) (*Subscription, error) {
+			return api.events.SubscribeLogs(ethereum.FilterQuery(crit), logs)
+		},
+		api.guard().encodedLogs.event)
 	if err != nil {
 		return nil, err
 	}
-	go forward(sub, source, matched, func(logs []*types.Log) {
-		if ev, err := api.guard().logEvents.get(logs); err == nil {
-			notifier.NotifyEvent(sub.ID, ev)
-		}
-	})
 	return sub, nil
+}
+
+// criteriaKey is the same for criteria that ask for the same logs, as far as can be
+// told cheaply. Those of a range of blocks are no others': whether upstream accepts
+// one may change.
+func criteriaKey(crit *FilterCriteria) string {
+	latest := func(n *big.Int) bool { return n == nil || n.Cmp(big.NewInt(int64(rpc.LatestBlockNumber))) == 0 }
+	if !latest(crit.FromBlock) || !latest(crit.ToBlock) {
+		return ""
+	}
+	h := sha256.New() // criteria are large, and chosen by clients
+	count := func(n int) { h.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) }
+	count(len(crit.Addresses))
+	for _, addr := range crit.Addresses {
+		h.Write(addr[:])
+	}
+	count(len(crit.Topics))
+	for _, topics := range crit.Topics {
+		count(len(topics))
+		for _, topic := range topics {
+			h.Write(topic[:])
+		}
+	}
+	return string(h.Sum(nil))
 }
 
 // NewPendingTransactions sends a notification for each transaction that enters the
@@ -70,80 +88,41 @@ func (api *FilterAPI) NewPendingTransactions(ctx context.Context, fullTx *bool) 
 	if !ok {
 		return api.newPendingTransactionsUnguarded(ctx, fullTx)
 	}
+	key, encode := "hashes", encodeHashes
+	if fullTx != nil && *fullTx {
+		key, encode = "full", api.encodeTransactions
+	}
+	sub := notifier.CreateSubscription()
+	err := api.guard().txs.join(key, notifier, sub,
+		func(txs chan []*types.Transaction) (*Subscription, error) {
+			return api.events.SubscribePendingTxs(txs), nil
+		}, encode)
+	return sub, err
+}
+
+func encodeHashes(txs []*types.Transaction) (*rpc.Event, error) {
+	hashes := make([]common.Hash, len(txs))
+	for i, tx := range txs {
+		hashes[i] = tx.Hash()
+	}
+	return encodeEvent(0, hashes)
+}
+
+// encodeTransactions makes the event of an announcement. What is sent of a
+// transaction depends on the head it is seen from, so nothing is kept of it.
+func (api *FilterAPI) encodeTransactions(txs []*types.Transaction) (*rpc.Event, error) {
 	var (
-		sub    = notifier.CreateSubscription()
-		txs    = make(chan []*types.Transaction, 128)
-		source = api.events.SubscribePendingTxs(txs)
-		full   = fullTx != nil && *fullTx
+		head   = api.sys.backend.CurrentHeader()
 		config = api.sys.backend.ChainConfig()
+		full   = make([]*ethapi.RPCTransaction, len(txs))
 	)
-	go forward(sub, source, txs, func(txs []*types.Transaction) {
-		if len(txs) == 0 {
-			return
-		}
-		var (
-			ev  *rpc.Event
-			err error
-			key = txKey{first: txs[0], n: len(txs)}
-		)
-		if full {
-			// What is sent of a transaction depends on the head it is seen from.
-			head := api.sys.backend.CurrentHeader()
-			if head != nil {
-				key.head = head.Hash()
-			}
-			ev, err = api.guard().txEvents.get(key, func() (*rpc.Event, error) {
-				full := make([]*ethapi.RPCTransaction, len(txs))
-				for i, tx := range txs {
-					full[i] = ethapi.NewRPCPendingTransaction(tx, head, config)
-				}
-				return encodeEvent(0, full)
-			})
-		} else {
-			key.hashes = true
-			ev, err = api.guard().txEvents.get(key, func() (*rpc.Event, error) {
-				hashes := make([]common.Hash, len(txs))
-				for i, tx := range txs {
-					hashes[i] = tx.Hash()
-				}
-				return encodeEvent(0, hashes)
-			})
-		}
-		if err == nil {
-			notifier.NotifyEvent(sub.ID, ev)
-		}
-	})
-	return sub, nil
+	for i, tx := range txs {
+		full[i] = ethapi.NewRPCPendingTransaction(tx, head, config)
+	}
+	return encodeEvent(0, full)
 }
 
 func boundedNotifier(ctx context.Context) (*rpc.Notifier, bool) {
 	notifier, ok := rpc.NotifierFromContext(ctx)
 	return notifier, ok && notifier.Bounded()
-}
-
-// forward hands what source delivers to send, which does not wait, until the
-// subscription ends: unsubscribed by its client, dropped, or with its connection.
-func forward[E any](sub *rpc.Subscription, source *Subscription, events <-chan E, send func(E)) {
-	defer source.Unsubscribe()
-	for {
-		select {
-		case ev := <-events:
-			send(ev)
-		case <-sub.Err():
-			return
-		}
-	}
-}
-
-// encodeEvent makes one event of values.
-func encodeEvent[E any](block uint64, values []E) (*rpc.Event, error) {
-	results := make([]json.RawMessage, len(values))
-	for i := range values {
-		result, err := rpc.EncodeResult(values[i])
-		if err != nil {
-			return nil, err
-		}
-		results[i] = slices.Clip(result)
-	}
-	return rpc.NewEvent(block, results), nil
 }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package filters
+
+import (
+	"sync"
+
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// feedGroups lets subscriptions that get the same events share one source.
+//
+// # Model
+//
+// Upstream gives each subscription a place in the event system and a goroutine, which
+// for a thousand subscribers to new heads is a thousand channel operations and
+// wake-ups an event. Here those that ask for the same form a group: one place in the
+// event system, one goroutine, which encodes an event once and queues it for every
+// member. That never waits for a client, so no member can hold up another, and the
+// event system waits for a group no longer than the queueing takes.
+//
+// A group exists while it has members. The first makes it; who joins while it is being
+// installed waits for that, so that every member's subscribe call returns after its
+// events have begun to be caught. The last one to leave ends it.
+//
+// # Worked example
+//
+// 1000 subscribers to new heads, 500 to all logs, 500 to those of one token, and 10 to
+// those of a contract of their own: 13 groups, 13 goroutines. A block costs the event
+// system 13 channel operations and 12 searches of its logs (one with 2010 subscriptions
+// of its own would make 2010 and 1010), and 2010 entries into queues at some 0.3 us.
+//
+// # Invariants
+//
+//   - A member gets every event from its subscribe call's return until it has left, in
+//     the order in which the event system sends them.
+//   - No call into a notifier or the event system is made under the lock: a notifier
+//     that drops its client calls leave, and the event system may be waiting for a
+//     group's goroutine.
+//
+// The zero value is ready for use.
+type feedGroups[E any] struct {
+	mu     sync.Mutex
+	groups map[string]*feedGroup[E]
+}
+
+// feedGroup is the subscriptions that share a source.
+type feedGroup[E any] struct {
+	key       string // "" of one that nobody may join
+	events    chan E
+	encode    func(E) (*rpc.Event, error)
+	installed chan struct{} // closed when source and err are set
+	source    *Subscription
+	err       error
+	empty     chan struct{} // closed when the last member has left
+
+	// feedGroups.mu guards the rest.
+	members map[rpc.ID]*rpc.Notifier
+	list    []feedMember // of members; nil: has to be made anew
+}
+
+type feedMember struct {
+	id       rpc.ID
+	notifier *rpc.Notifier
+}
+
+// groupBuffer is how many events may wait for a group, so that the event system does
+// not wait while a group is busy with the one before.
+const groupBuffer = 16
+
+// join has a subscription get the events of the group with the given key, until it
+// ends. subscribe and encode are the same for all subscriptions of a key; an empty key
+// is no other's. An error is subscribe's.
+func (s *feedGroups[E]) join(key string, n *rpc.Notifier, sub *rpc.Subscription, subscribe func(chan E) (*Subscription, error), encode func(E) (*rpc.Event, error)) error {
+	if !n.Shareable() {
+		key = ""
+	}
+	g, first := s.enter(key, feedMember{sub.ID, n})
+	if first {
+		g.encode = encode
+		g.source, g.err = subscribe(g.events)
+		close(g.installed)
+		if g.err == nil {
+			go s.run(g)
+		}
+	}
+	<-g.installed
+	if g.err != nil {
+		s.leave(g, sub.ID)
+		return g.err
+	}
+	n.OnEnd(func() { s.leave(g, sub.ID) })
+	return nil
+}
+
+// enter returns the group of key with m among its members, and whether m is the first.
+func (s *feedGroups[E]) enter(key string, m feedMember) (g *feedGroup[E], first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g = s.groups[key]
+	if first = g == nil; first {
+		g = &feedGroup[E]{
+			key:       key,
+			events:    make(chan E, groupBuffer),
+			installed: make(chan struct{}),
+			empty:     make(chan struct{}),
+			members:   make(map[rpc.ID]*rpc.Notifier),
+		}
+		if key != "" {
+			if s.groups == nil {
+				s.groups = make(map[string]*feedGroup[E])
+			}
+			s.groups[key] = g
+		}
+	}
+	g.members[m.id] = m.notifier
+	g.list = nil
+	return g, first
+}
+
+func (s *feedGroups[E]) leave(g *feedGroup[E], id rpc.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := g.members[id]; !ok {
+		return
+	}
+	delete(g.members, id)
+	g.list = nil
+	if len(g.members) == 0 {
+		if s.groups[g.key] == g {
+			delete(s.groups, g.key)
+		}
+		close(g.empty)
+	}
+}
+
+// run delivers until the group is empty.
+func (s *feedGroups[E]) run(g *feedGroup[E]) {
+	defer g.source.Unsubscribe()
+	for {
+		select {
+		case e := <-g.events:
+			ev, err := g.encode(e)
+			if err != nil || ev.Size() == 0 {
+				continue // as upstream: what does not encode is not sent
+			}
+			for _, m := range s.membersOf(g) {
+				m.notifier.NotifyEvent(m.id, ev)
+			}
+		case <-g.empty:
+			return
+		}
+	}
+}
+
+// membersOf returns the members at this moment. Who leaves meanwhile has ended, so
+// its notifier takes nothing any more.
+func (s *feedGroups[E]) membersOf(g *feedGroup[E]) []feedMember {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.list == nil {
+		g.list = make([]feedMember, 0, len(g.members))
+		for id, n := range g.members {
+			g.list = append(g.list, feedMember{id, n})
+		}
+	}
+	return g.list
+}
