@@ -193,6 +193,43 @@ func TestGuardRefusalIsReadWhileTheClientSends(t *testing.T) {
 	require.EqualValues(t, clients, read.Load())
 }
 
+// Trap: the answer lost to a reset because the client was still sending, when its body
+// had lost its bytes to another client's and its connection a read deadline in the past.
+func TestGuardDisplacedBodyReadsTheRefusal(t *testing.T) {
+	const size = 4 << 20
+	s := newIntakeServer(t, func(c *GuardConfig, _ *http.Server) { c.Body.Budget = 5 << 20; c.Client.Local = true })
+	begin := func(from string, n int) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := d.Dial("tcp", s.addr)
+		if err != nil {
+			t.Skip("one loopback address only:", err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
+		_, err = conn.Write(bytes.Repeat([]byte("x"), n))
+		require.NoError(t, err)
+		return conn
+	}
+	held := func(n int64) {
+		t.Helper()
+		require.Eventually(t, func() bool { return s.g.body.stats().InUse >= n }, 5*time.Second, time.Millisecond)
+	}
+	const part = 9 << 18 // 2.25 MiB
+	loser := begin("127.0.0.2", part)
+	held(part)
+	begin("127.0.0.2", part)
+	held(2 * part)
+	begin("127.0.0.3", 1<<20)
+	require.Eventually(t, func() bool { return s.g.body.stats().Evicted == 1 }, 5*time.Second, time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // what ends a connection at once would have ended it
+	_, err := loser.Write(make([]byte, size-part))
+	require.NoError(t, err)
+	loser.SetReadDeadline(time.Now().Add(5 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(loser), nil)
+	require.NoError(t, err)
+	require.Equal(t, 503, resp.StatusCode)
+}
+
 // Traps: a body that stalls ends with JSON in place of an empty answer, at once
 // releases what it held, and leaves no deadline behind.
 func TestGuardStalledBodyReads408(t *testing.T) {

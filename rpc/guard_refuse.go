@@ -115,6 +115,10 @@ func (g *Guard) refuseBody(w http.ResponseWriter, r *http.Request, cfg bodyConfi
 	case stalled, !begun && expectsContinue(r):
 		return true // nothing more comes
 	}
+	// A body that lost its bytes to another one was cut short by a read deadline in the
+	// past, at which the drain would end before it begins. Its own bound is shorter than
+	// what the server's may be.
+	rc.SetReadDeadline(time.Time{})
 	if !drainBody(r.Body, cfg.limit, g.clock, rc.SetReadDeadline) && !last {
 		// Too late to announce it, but the client has had 5 s for the answer.
 		panic(http.ErrAbortHandler)

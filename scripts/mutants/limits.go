@@ -137,6 +137,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`defer scope.finish()`, "defer func() {\nif mutant(\"limit/trap.panic\") {\nif v := recover(); v != nil {\npanic(v)\n}\n}\nscope.finish()\n}()", ""},
 	{"trap.full-duplex", "rpc/guard_refuse.go",
 		`rc.EnableFullDuplex()`, "if !mutant(\"limit/trap.full-duplex\") {\nrc.EnableFullDuplex()\n}", ""},
+	{"trap.cut-then-drained", "rpc/guard_refuse.go",
+		"rc.SetReadDeadline(time.Time{})\n", "if !mutant(\"limit/trap.cut-then-drained\") {\nrc.SetReadDeadline(time.Time{})\n}\n", ""},
 	{"trap.compression", "rpc/guard_refuse.go",
 		`if h.Get("Content-Encoding") == "" {`, `if h.Get("Content-Encoding") == "" || mutant("limit/trap.compression") {`, ""},
 	{"trap.h2-close", "rpc/guard_refuse.go",
