@@ -38,13 +38,13 @@ test: ## run everything: root module, patched tree, upstream's tests with the gu
 test-quick: fork ## run what is ours in the patched tree, without -race
 	cd build/fork && go test ./rpc ./node ./eth/filters ./cmd/utils -run 'Guard|Governor|HookReached'
 
-attack: ## judge build/bin/geth by every attack (ARGS=--quick, ARGS="--only NAME", ...)
-	go run ./tests/slowclient --binary build/bin/geth $(ARGS)
+attack: ## judge build/bin/geth by every attack (ARGS=--quick, ARGS="--only NAME", ARGS="--quick --repeat 20", ...)
+	go run ./tests/slowclient --binary build/bin/geth $(if $(wildcard build/bin/geth-stock),--stock build/bin/geth-stock) $(ARGS)
 
-regress: ## judge stock releases and ours: VERSIONS="v1.16.9 v1.17.10" [ARGS=--quick]
+regress: ## judge stock releases and ours: VERSIONS="v1.16.9 v1.17.10" [ARGS="--quick --resume"]
 	@scripts/regress.sh "$(VERSIONS)" $(ARGS)
 
-mutants: ## take hooks and limits out one at a time; fails if no test notices (ARGS="--only NAME", --no-suite)
+mutants: ## take hooks and limits out one at a time; fails if no test notices (ARGS="--only NAME", --quick, --no-suite)
 	go run ./scripts/mutants $(ARGS)
 
 bench: geth upstream ## measure stock and hardened geth side by side (BENCH="--run REGEX --rounds N --markdown ...")

@@ -50,7 +50,7 @@ func init() {
 			for i := range 200 {
 				r.Must(r.Raw(r.Attacker(i%20)).Head("POST", bodyMax-1), "headers")
 			}
-			r.Goroutines("requests begun", before, 190)
+			r.Goroutines("requests begun", before, 100)
 			r.For(r.Seconds(1, 6))
 			r.MemoryAtMost(96 * mib)
 		},
@@ -68,7 +68,7 @@ func init() {
 				}
 			}
 			// Those over the server's limit of streams are refused at once.
-			r.Goroutines("streams begun", before, min(240, max(1, h.MaxStreams()))*9/10)
+			r.Goroutines("streams begun", before, min(240, max(4, h.MaxStreams()))/4)
 			r.For(r.Seconds(1, 6))
 			r.MemoryAtMost(96 * mib)
 		},
@@ -216,7 +216,7 @@ func init() {
 				conns[i] = c
 				fmt.Fprintf(c, "POST /graphql HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{\"query\":%s", r.Node.HTTP, bodyMax-1, strings.Repeat(" ", 55))
 			}
-			r.Goroutines("requests begun", before, 190)
+			r.Goroutines("requests begun", before, 100)
 			begun := time.Now()
 			r.For(time.Second)
 			r.MemoryAtMost(96 * mib)
@@ -299,7 +299,7 @@ func stalledBodies(r *Run, n int, method string, length int64) {
 		conns[i] = c
 	}
 	begun := time.Now()
-	r.Goroutines("bodies begun", before, n*9/10)
+	r.Goroutines("bodies begun", before, n/2)
 	r.For(r.Seconds(1, 5))
 	allowed := float64(96 * mib)
 	if length < 0 {

@@ -61,7 +61,7 @@ func init() {
 	}, &Case{
 		Name: "guard-off-is-stock", Family: contract, Needs: NeedGuard | NeedWS, Flags: []string{"rpc.guard=false"},
 		Recipe: "a round of calls, errors, batches and odd requests to stock geth of the same release (--stock), to ours with --rpc.guard=false and to ours with the guard on",
-		Bound:  "the same bytes from all of them, ids and what the chain decides apart",
+		Bound:  "the same bytes from all of them, ids and what the chain decides apart; on, a body over the limit is refused in JSON",
 		Why:    "off means off, and on changes nothing for those who ask for little",
 		Run:    compareOff,
 	}, &Case{
@@ -250,7 +250,7 @@ func compareOff(r *Run) {
 		different := 0
 		for i, got := range round(n, r) {
 			a, b := stripChain(off[i]), stripChain(got)
-			if a != b {
+			if a != b && !(name == "on" && strings.HasPrefix(a, "6 MiB: 413 ") && strings.HasPrefix(b, "6 MiB: 413 {")) {
 				if different++; different <= 3 {
 					r.Break("off: %.300s | %s: %.300s", a, name, b)
 				}

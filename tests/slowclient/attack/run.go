@@ -155,8 +155,8 @@ func (r *Run) WorkingMeanwhile(what string) (wait func()) {
 	return func() { <-done }
 }
 
-// Goroutines is Arrived for connections and streams: it waits until the server has at
-// least a goroutine for each of n more than before.
+// Goroutines is Arrived for connections and streams: it waits until the server has n
+// goroutines more than before. Some may have ended again by then: ask for a part.
 func (r *Run) Goroutines(what string, before, n int) {
 	if before < 0 {
 		r.notSeen("goroutines")
