@@ -35,11 +35,12 @@ step "build stock geth" make -s upstream
 cd build/fork
 step "ours and upstream's, guard off, -race" go test -race -skip "$RACE_SKIP" $PKGS
 step "the storm, without -race" go test -run "$RACE_SKIP" ./rpc
-step "flags" go test -run Guard ./cmd/utils ./cmd/geth
+step "flags, tracers" go test -run 'Guard|HookReached' ./cmd/utils ./cmd/geth ./eth/tracers/...
 step "upstream's, guard off" go test $MORE
 step "upstream's, guard on" env RPCGUARD_STANDIN=on go test $PKGS $MORE
 cd "$root"
 
+step "each patch compiles by itself in order" go run ./scripts/patchset status --compile
 step "root module: vet" go vet ./...
 # The whole suite takes long and judges latency, so it is a command of its own
 # (make attack); here the cases that count exactly show that the real binary is

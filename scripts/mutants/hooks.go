@@ -105,7 +105,7 @@ func hookMutants(dir, fork string) (out []*mutant, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", h.name, err)
 			}
-			m.cases = hookCases[name]
+			m.cases = hookCases[h.file]
 			out = append(out, m)
 		}
 	}
@@ -251,18 +251,20 @@ func forward(fn *ast.FuncDecl, name string) (string, error) {
 	return "\t\t" + call + "\n\t\treturn\n", nil
 }
 
-// hookCases are the suite's cases that a patch is for.
+// hookCases are the suite's cases that the hooks of a file are for.
 var hookCases = map[string]string{
-	"state":     "exact-refusals",
-	"streams":   "pipelined-slow-calls,ws-client-leaves",
-	"admission": "exact-refusals",
-	"http":      "bodies-that-stall",
-	"websocket": "connections-per-client,ws-fragments-slow",
-	"reply":     "ws-blocks-never-read",
-	"delivery":  "subscriber-stops",
-	"filters":   "filter-flood,filter-overflow",
-	"node":      "exact-refusals,graphql-slow-calls,slow-headers,h2-large-headers,ipc-not-cut",
-	"flags":     "exact-refusals",
-	"tracers":   "trace-after-leaving",
-	"building":  "block-trace",
+	"rpc/handler.go":        "exact-refusals,pipelined-slow-calls,ws-client-leaves",
+	"rpc/http.go":           "bodies-that-stall",
+	"rpc/json.go":           "exact-refusals,ws-blocks-never-read",
+	"rpc/server.go":         "pipelined-slow-calls,ws-client-leaves",
+	"rpc/service.go":        "exact-refusals",
+	"rpc/subscription.go":   "subscriber-stops",
+	"rpc/websocket.go":      "connections-per-client,ws-fragments-slow",
+	"eth/filters/api.go":    "filter-flood,filter-overflow",
+	"eth/filters/filter.go": "filter-flood",
+	"eth/tracers/api.go":    "trace-after-leaving,block-trace",
+	"node/config.go":        "exact-refusals",
+	"node/node.go":          "exact-refusals,graphql-slow-calls",
+	"node/rpcstack.go":      "slow-headers,h2-large-headers",
+	"cmd/utils/flags.go":    "exact-refusals",
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -346,11 +347,11 @@ func TestStatus(t *testing.T) {
 	w.fails([]string{"open.patch", "names no declaration"}, "status")
 	var b strings.Builder
 	b.WriteString(patchFiles()["call"][:strings.Index(patchFiles()["call"], "@@")])
-	for i := range 51 {
+	for i := range maxHunks - 2 {
 		b.WriteString("@@ -" + strings.Repeat("1", 1+i/10) + ",3 +1,3 @@ func handle\n a\n-x\n-y\n+z\n b\n")
 	}
 	w.write("patches/call.patch", strings.ReplaceAll(b.String(), ",3 +1,3", ",4 +1,3"))
-	w.fails([]string{"54 hunks, at most 53", "lines touched, at most 110"}, "status")
+	w.fails([]string{fmt.Sprintf("%d hunks, at most %d", maxHunks+1, maxHunks), fmt.Sprintf("lines touched, at most %d", maxTouched)}, "status")
 }
 
 func TestUsage(t *testing.T) {

@@ -66,7 +66,7 @@ func init() {
 		{"lift", "--to vX [--history DIR] [--no-test] | --continue | --abort | --from vA --to vB", "move the pin to another release, or tell what became of each hunk", runLift},
 		{"drift", "DIR", "list call sites in a tree that the hooks do not know", runDrift},
 		{"bases", "[--test] [VERSION|DIR...]", "apply to every release of patches/targets, build, and print a table", runBases},
-		{"status", "", "count patches, hunks, touched upstream lines and own files", runStatus},
+		{"status", "[--compile [--version vX]]", "count patches, hunks, touched upstream lines and own files; compile after each patch", runStatus},
 	}
 }
 
@@ -186,8 +186,13 @@ func runSeries(c *call) error {
 }
 
 func runStatus(c *call) error {
+	compile := c.flags.Bool("compile", false, "compile what each patch of the series touches, as if the rest were not there")
+	version := c.flags.String("version", "", "release to compile on (default: the pinned one)")
 	if err := c.parse(0, 0); err != nil {
 		return err
+	}
+	if *compile {
+		return c.repo.compileSteps(*version, c.out)
 	}
 	return c.repo.status(c.out)
 }

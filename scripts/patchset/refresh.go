@@ -367,8 +367,8 @@ func remake(patches []*diff.Patch, read reader) error {
 // writePatches checks the new series against upstream, writes what differs and
 // makes build/fork's commits of it. The work tree is not touched.
 func (l *laid) writePatches(base string, old, work []*diff.Patch, want map[string]string, changed map[int][]string, read reader, out io.Writer) error {
-	for _, q := range work {
-		if len(q.Files) == 0 {
+	for i, q := range work {
+		if len(q.Files) == 0 && (i >= len(old) || len(old[i].Files) > 0) {
 			return fmt.Errorf("nothing was written: patch %s would be left empty. To drop it, remove patches/%s.patch and its line in patches/series, then run `patchset fork --force`", q.Name, q.Name)
 		}
 	}

@@ -226,6 +226,7 @@ func ParseVariant(name string, data []byte) (*Patch, error) {
 		return fail(1, "CRLF line ends; patches are kept with LF")
 	}
 	p := &Patch{Name: name}
+	// One without a diff only brings own files.
 	head, body, ok := strings.Cut(text, "\n---\n")
 	if !ok {
 		return fail(1, "no line \"---\" between header and diff")
@@ -309,8 +310,8 @@ func ParseVariant(name string, data []byte) (*Patch, error) {
 		}
 	}
 	closeFile(len(lines))
-	if len(p.Files) == 0 {
-		return fail(at, "no diff; a patch that changes nothing is not kept")
+	if len(p.Files) == 0 && p.Field(FieldFiles) == "" {
+		return fail(at, "no diff and no own files; a patch that changes nothing is not kept")
 	}
 	for _, f := range p.Files {
 		if len(f.Hunks) == 0 {
