@@ -176,6 +176,7 @@ type charge struct {
 	client     *budgetClient // valid while size is above 0
 	onEvict    evictee       // nil: cannot be displaced
 	displaced  bool
+	late       bool // may be grown after it was closed, which then fails
 	over       bool // counted as refused in a dry run
 	closed     bool
 	grows      int64 // times it has grown
@@ -315,7 +316,10 @@ func (b *byteBudget) grow(c *charge, n int64) ([]evictee, *budgetError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c.closed {
-		panic("rpc: closed charge grown")
+		if !c.late {
+			panic("rpc: closed charge grown")
+		}
+		return nil, &budgetError{Wanted: n, Limit: b.limit}
 	}
 	want := c.size + min(n, b.limit+1) // saturates: a huge n must not wrap
 	victims, ok := b.makeRoomLocked(c, want)

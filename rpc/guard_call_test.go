@@ -76,7 +76,10 @@ func (s *slowService) Crash() { panic("crash") }
 
 // Background goes on after it has returned.
 func (s *slowService) Background(ctx context.Context) {
-	release := HoldPermit(ctx)
+	_, release, err := ContinueCall(ctx)
+	if err != nil {
+		panic(err)
+	}
 	go func() {
 		<-s.finish
 		release()

@@ -66,9 +66,19 @@ func BeginTrace(ctx, scope context.Context) (context.Context, func(), error) {
 	case <-ctx.Done():
 		return ctx, nil, ctx.Err()
 	}
+	unstop := func() {}
+	if ctx.Value(callScopeKey{}) != s {
+		// Only a call's own context carries its meter, and ends when that says so.
+		ctx = context.WithValue(ctx, callScopeKey{}, s)
+		if s.meter != nil {
+			ctx, unstop = stopOnCancel(ctx)
+			s.meter.stop = unstop // there is one worker at a time
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.g.cfg.Admission.HeavyTimeout)
 	return ctx, func() {
 		cancel()
+		unstop()
 		<-s.worker
 	}, nil
 }

@@ -3,10 +3,8 @@
 package rpc
 
 import (
-	"bytes"
 	"io"
 	"net/http"
-	"sync"
 )
 
 // WrapHandler returns h, which is mounted beside JSON-RPC on the HTTP server, as
@@ -45,7 +43,15 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 		g.refuseQuery(w)
 		return
 	}
-	reply := &queryWriter{w: w, status: http.StatusOK}
+	held, err := g.replies.reserve(scope.key, replyKind{method: graphqlMethod})
+	if err != nil {
+		g.admission.gate.books[p.class].refuse(refusedReply)
+		p.end(outcomeRefused)
+		answerQuery(w, g.admission.status, errorMessage(err))
+		return
+	}
+	defer held.release()
+	reply := newQueryWriter(w, scope, held)
 	how := outcomeFailed // unless it returns
 	func() {
 		defer func() { p.end(how) }()
@@ -53,7 +59,7 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 		switch {
 		case r.Context().Err() != nil:
 			how = outcomeCancelled
-		case reply.status == http.StatusOK:
+		case reply.served():
 			how = outcomeServed
 		}
 	}()
@@ -95,60 +101,13 @@ func (g *Guard) admitQuery(r *http.Request, scope *requestScope) (permit, refusa
 
 // refuseQuery answers a query that the gate refused. Its body has been read.
 func (g *Guard) refuseQuery(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(g.admission.status)
 	msg := g.admission.refusedReply(&jsonrpcMessage{ID: null})
 	fillRefusals(msg)
+	answerQuery(w, g.admission.status, msg)
+}
+
+func answerQuery(w http.ResponseWriter, status int, msg *jsonrpcMessage) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
 	w.Write(appendMessage(nil, msg))
-}
-
-// queryWriter keeps the reply to a query back until the permit it was made under is
-// given back: a client that does not read must not hold one. A flush goes out at
-// once, which is how a query that has run out of time is answered while it still
-// runs.
-type queryWriter struct {
-	w http.ResponseWriter
-
-	mu     sync.Mutex
-	buf    bytes.Buffer
-	status int
-	sent   bool // the header is out
-}
-
-// Header implements http.ResponseWriter.
-func (q *queryWriter) Header() http.Header { return q.w.Header() }
-
-// WriteHeader implements http.ResponseWriter.
-func (q *queryWriter) WriteHeader(status int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.status = status
-}
-
-// Write implements http.ResponseWriter.
-func (q *queryWriter) Write(p []byte) (int, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.buf.Write(p)
-}
-
-// Flush implements http.Flusher.
-func (q *queryWriter) Flush() {
-	q.finish()
-	http.NewResponseController(q.w).Flush()
-}
-
-// Unwrap serves http.ResponseController.
-func (q *queryWriter) Unwrap() http.ResponseWriter { return q.w }
-
-// finish sends what was kept back.
-func (q *queryWriter) finish() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.sent {
-		q.sent = true
-		q.w.WriteHeader(q.status)
-	}
-	q.w.Write(q.buf.Bytes())
-	q.buf.Reset()
 }

@@ -81,6 +81,14 @@ func (m *BuildMeter) add(pending *atomic.Int64, n int64, charge func(*replyCharg
 	return err
 }
 
+// GiveBack counts n bytes less, as Add does with a negative n, whatever the meter says:
+// they have been delivered.
+func (m *BuildMeter) GiveBack(n int64) {
+	if m != nil {
+		m.reply.build(-n)
+	}
+}
+
 // Err returns the error that Add has returned or would return now.
 func (m *BuildMeter) Err() error {
 	if m == nil {

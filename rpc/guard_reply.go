@@ -113,6 +113,7 @@ func (b *replyBooks) reserveIn(c *replyCharge, key clientKey, expected replyExpe
 	}
 	c.books, c.kind, c.reserved = b, expected, expected.size
 	b.budget.openIn(&c.charge, key, c)
+	c.charge.late = true // what a method left running may go on building
 	if err := c.charge.grow(c.reserved); err != nil {
 		c.charge.close()
 		b.refused.Add(1)

@@ -137,14 +137,29 @@ func (s *callScope) release() {
 	}
 }
 
-// HoldPermit keeps the permit of the call that ctx belongs to until the returned
-// function is called, exactly once, even if the method returns before. It is for
-// methods whose work goes on in the background. Without a guard it does nothing.
-func HoldPermit(ctx context.Context) (release func()) {
+// ContinueCall returns a context for what the call that ctx belongs to goes on doing
+// after its method has returned. The call's permit is kept, and what is built is
+// counted by a meter of its own (BuildMeterFromContext), until the returned function is
+// called, exactly once. The error says that replies as large as this method's do not
+// fit at present. Without a guard ctx is returned as it is.
+func ContinueCall(ctx context.Context) (context.Context, func(), error) {
 	s, ok := ctx.Value(callScopeKey{}).(*callScope)
 	if !ok {
-		return func() {}
+		return ctx, func() {}, nil
+	}
+	rest := &callScope{Context: s.Context, g: s.g, message: s.message, class: s.class, worker: s.worker}
+	if s.reply != nil {
+		reply, err := s.g.replies.reserveIn(&rest.charged, s.message.key, s.charged.kind)
+		if err != nil {
+			return nil, nil, err
+		}
+		if rest.reply = reply; reply != nil {
+			rest.meter = &BuildMeter{reply: reply, noJS: s.meter != nil && s.meter.noJS}
+		}
 	}
 	s.hold()
-	return s.release
+	return rest, func() {
+		rest.reply.release()
+		s.release()
+	}, nil
 }

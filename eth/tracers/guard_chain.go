@@ -4,6 +4,7 @@ package tracers
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/ethereum/go-ethereum/core"
 	"github.com/ethereum/go-ethereum/core/state"
@@ -17,32 +18,58 @@ import (
 type chainBackend struct {
 	Backend
 	ctx context.Context
+	end func() // of what is held for the chain
 }
 
 // TraceChain returns a subscription to the traces of all blocks between two.
 func (api *API) TraceChain(ctx context.Context, start, end rpc.BlockNumber, config *TraceConfig) (*rpc.Subscription, error) {
-	guarded := &API{backend: chainBackend{api.backend, ctx}}
-	return guarded.traceChainSubscription(ctx, start, end, config)
+	rest, done, err := rpc.ContinueCall(ctx)
+	if err != nil {
+		return nil, err
+	}
+	guarded := &API{backend: chainBackend{api.backend, rest, done}}
+	sub, err := guarded.traceChainSubscription(ctx, start, end, config)
+	if err != nil {
+		done()
+	}
+	return sub, err
 }
 
 // traceChain stands in front of upstream's function of that name. The call's permit is
-// kept until the chain is traced.
+// kept until the chain is traced, and what the traces hold is counted until they are
+// delivered: whoever takes the next one is done with the one before.
 func (api *API) traceChain(start, end *types.Block, config *TraceConfig, closed <-chan error) chan *blockTraceResult {
 	results := api.traceChainUnguarded(start, end, config, closed)
 	backend, ok := api.backend.(chainBackend)
 	if !ok {
 		return results
 	}
-	release := rpc.HoldPermit(backend.ctx)
+	meter := rpc.BuildMeterFromContext(backend.ctx)
 	kept := make(chan *blockTraceResult)
 	go func() {
-		defer release()
+		defer backend.end()
 		defer close(kept)
+		var before int64
 		for result := range results {
 			kept <- result
+			meter.GiveBack(before)
+			before = tracesSize(result.Traces)
 		}
 	}()
 	return kept
+}
+
+// tracesSize returns the bytes that traces are counted as once they are made.
+func tracesSize(traces []*txTraceResult) (n int64) {
+	for _, t := range traces {
+		if t == nil {
+			continue
+		}
+		if raw, ok := t.Result.(json.RawMessage); ok {
+			n += int64(len(raw))
+		}
+	}
+	return n
 }
 
 // traceTx stands in front of upstream's function of that name: one transaction is
