@@ -107,11 +107,8 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	j := &judge{tree: t, pins: pins, opt: o}
+	j := &judge{tree: t, pins: pins, known: all, opt: o, searched: make(map[string]bool)}
 	survivors, err := j.all(chosen)
-	if o.record {
-		err = errors.Join(err, writePins(pinsPath, pins, all))
-	}
 	if err != nil {
 		return err
 	}
@@ -139,9 +136,12 @@ func output(dir string, env []string, name string, args ...string) (string, erro
 
 // judge tries mutants.
 type judge struct {
-	tree *tree
-	pins map[string]pin
-	opt  options
+	tree  *tree
+	pins  map[string]pin
+	known []*mutant // all there are
+	opt   options
+
+	searched map[string]bool // packages whose tests were all green
 
 	suite  string // the suite's program, once built
 	binary string // the node with all switches, once built
@@ -158,7 +158,7 @@ func (j *judge) all(ms []*mutant) (survivors []string, err error) {
 	if err := j.healthy(ms); err != nil {
 		return nil, err
 	}
-	fmt.Printf("# compiled and green with nothing taken out: %.0f s\n", time.Since(begun).Seconds())
+	fmt.Printf("# pinned tests green with nothing taken out: %.0f s\n", time.Since(begun).Seconds())
 	by := make(map[string]int)
 	for _, m := range ms {
 		at := time.Now()
@@ -171,6 +171,11 @@ func (j *judge) all(ms []*mutant) (survivors []string, err error) {
 			v.by = "SURVIVED"
 		}
 		by[v.by]++
+		if j.opt.record {
+			if err := writePins(pinsPath, j.pins, j.known); err != nil {
+				return survivors, err
+			}
+		}
 		fmt.Printf("%-48s %-9s %-60.60s %5.1f s\n", m.name, v.by, v.detail, time.Since(at).Seconds())
 	}
 	fmt.Printf("%d mutants: %d caught by the compiler, %d by tests, %d by the suite; %d survived; %.0f s\n",
@@ -178,55 +183,42 @@ func (j *judge) all(ms []*mutant) (survivors []string, err error) {
 	return survivors, nil
 }
 
-// healthy checks that the tests which are to go red are green before: those that are
-// pinned, or all of ours where a search is ahead.
+// healthy checks that the pinned tests which are to go red are green before. Where all
+// tests of a package are searched, that is checked when the search comes to it.
 func (j *judge) healthy(ms []*mutant) error {
 	want := make(map[string][]string)
 	for _, m := range ms {
-		p, ok := j.pins[m.name]
-		switch {
-		case !m.switched(): // the compiler's, as a rule
-		case ok && p.test != "" && !j.opt.record:
-			if !slices.Contains(want[p.pkg], p.test) {
-				want[p.pkg] = append(want[p.pkg], p.test)
-			}
-		case ok && p.suite != "" && !j.opt.record:
-		default:
-			for _, pkg := range m.packages() {
-				want[pkg] = append(want[pkg], "*")
-			}
+		p := j.pins[m.name]
+		if m.switched() && p.test != "" && !j.opt.record && !slices.Contains(want[p.pkg], p.test) {
+			want[p.pkg] = append(want[p.pkg], p.test)
 		}
 	}
 	for _, pkg := range packages {
-		tests := want[pkg]
-		if len(tests) == 0 {
-			continue
+		if err := j.green(pkg, want[pkg]); err != nil {
+			return err
 		}
-		pattern := anchored(tests...)
-		if slices.Contains(tests, "*") {
-			own, err := ownTests(".", pkg)
-			if err != nil {
-				return err
-			}
-			if len(own) == 0 {
-				continue
-			}
-			pattern = anchored(own...)
+	}
+	return nil
+}
+
+// green checks that tests are green with nothing taken out. What is about time can fail
+// on a busy machine: it counts when it repeats.
+func (j *judge) green(pkg string, tests []string) error {
+	if len(tests) == 0 {
+		return nil
+	}
+	out, err := j.tree.test(pkg, "", anchored(tests...), "5m", "-test.failfast=false")
+	if err == nil {
+		return nil
+	}
+	red := failRE.FindAllStringSubmatch(out, -1)
+	for _, m := range red {
+		if out, err := j.tree.test(pkg, "", anchored(m[1]), "60s"); err != nil {
+			return fmt.Errorf("%s is red with nothing taken out: %s\n%s", pkg, m[1], out)
 		}
-		out, err := j.tree.test(pkg, "", pattern, "5m", "-test.failfast=false")
-		if err == nil {
-			continue
-		}
-		// What is about time can fail on a busy machine: it counts when it repeats.
-		red := failRE.FindAllStringSubmatch(out, -1)
-		for _, m := range red {
-			if out, err := j.tree.test(pkg, "", anchored(m[1]), "60s"); err != nil {
-				return fmt.Errorf("%s is red with nothing taken out: %s\n%s", pkg, m[1], out)
-			}
-		}
-		if len(red) == 0 {
-			return fmt.Errorf("%s with nothing taken out: %w\n%s", pkg, err, out)
-		}
+	}
+	if len(red) == 0 {
+		return fmt.Errorf("%s with nothing taken out: %w\n%s", pkg, err, out)
 	}
 	return nil
 }
@@ -261,6 +253,12 @@ func (j *judge) try(m *mutant) (verdict, error) {
 // search runs all tests of a package until one goes red, and pins it if it does so
 // twice and is green without the mutant: a test that fails by itself proves nothing.
 func (j *judge) search(m *mutant, pkg string, tests []string) (verdict, error) {
+	if !j.searched[pkg] {
+		if err := j.green(pkg, tests); err != nil {
+			return verdict{}, err
+		}
+		j.searched[pkg] = true
+	}
 	for len(tests) > 0 {
 		out, err := j.tree.test(pkg, m.name, anchored(tests...), "3m")
 		if err == nil {
