@@ -113,12 +113,19 @@ func TestNotSeen(t *testing.T) {
 	r := &Run{Node: new(rig.Node), Ctx: context.Background()}
 	r.MemoryAtMost(1)
 	r.MemorySince(0, 1)
-	r.IdleAfterLeaving()
+	r.IdleAfterLeaving(1)
 	r.Working("calls")
 	require.Empty(t, r.reasons)
 	require.Empty(t, r.figures)
 	require.Equal(t, []string{"memory", "processors"}, r.unseen)
 	require.Contains(t, (&Record{Unseen: r.unseen}).Summary(), "not judged: memory, processors")
+}
+
+// On a crowded machine a busy node gets little: that is not idleness.
+func TestIdleBound(t *testing.T) {
+	require.Equal(t, 0.5, idleBound(2))
+	require.Equal(t, 0.15, idleBound(0.3))
+	require.Equal(t, 0.12, idleBound(0.1))
 }
 
 func TestMergeFlags(t *testing.T) {

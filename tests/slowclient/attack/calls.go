@@ -314,11 +314,11 @@ func pipelined(r *Run) {
 		r.Must(err, "admin_getConcurrencyLimit")
 		r.AtMost("in flight", float64(l.Executing+l.Queued), most+20, "")
 	}
-	r.For(r.Seconds(2, 6))
+	busy := r.Node.Load(r.Ctx, r.Seconds(2, 6))
 	asked, served := crowd.Stop()
 	r.AtLeast("of the 20 served", float64(served)/float64(max(1, asked)), 0.99, "")
 	ws.Abort()
-	r.IdleAfterLeaving()
+	r.IdleAfterLeaving(busy)
 }
 
 func graphQL(r *Run) {
