@@ -285,9 +285,11 @@ func (j *judge) reverted(m *mutant) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	args := append([]string{"build", "-overlay", overlay}, packages...)
-	if out, err := output(j.tree.fork, nil, "go", args...); err != nil {
-		return verdict{"compiler", firstLine(out, "")}, nil
+	for _, pkgs := range [][]string{{m.pkg}, packages} { // its own first: mostly that is all
+		args := append([]string{"build", "-overlay", overlay}, pkgs...)
+		if out, err := output(j.tree.fork, nil, "go", args...); err != nil {
+			return verdict{"compiler", firstLine(out, "")}, nil
+		}
 	}
 	p := j.pins[m.name]
 	for _, pkg := range m.packages() {
