@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"rpcguard/tests/slowclient/attack"
@@ -46,7 +47,7 @@ func (r *report) compare(s *attack.Suite, rec *attack.Record) {
 	if s.Binary == nil || !s.Binary.Guarded() || rec.Polite == nil || rec.Verdict == attack.NA {
 		return
 	}
-	for _, other := range r.suites {
+	for _, other := range slices.Backward(r.suites) { // the newest stock release comes last
 		stock := r.cells[other][rec.Case]
 		if other == s || other.Binary == nil || other.Binary.Guarded() || stock == nil || stock.Polite == nil || !stock.Late() {
 			continue
