@@ -24,8 +24,8 @@
 //
 // Each mutant is tried by what is cheapest first: the test that caught it before
 // (pins.txt), all tests of ours, and, for what only a whole node can show, the named
-// cases of tests/slowclient, against one binary with all the switches. Before the
-// mutants every package's tests must be green with nothing switched.
+// cases of tests/slowclient, against one binary with all the switches. A test counts
+// only if it is green with nothing switched.
 //
 // # In numbers
 //
@@ -107,7 +107,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	j := &judge{tree: t, pins: pins, known: all, opt: o, searched: make(map[string]bool)}
+	j := &judge{tree: t, pins: pins, known: all, opt: o}
 	survivors, err := j.all(chosen)
 	if err != nil {
 		return err
@@ -140,8 +140,6 @@ type judge struct {
 	pins  map[string]pin
 	known []*mutant // all there are
 	opt   options
-
-	searched map[string]bool // packages whose tests were all green
 
 	suite  string // the suite's program, once built
 	binary string // the node with all switches, once built
@@ -183,8 +181,8 @@ func (j *judge) all(ms []*mutant) (survivors []string, err error) {
 	return survivors, nil
 }
 
-// healthy checks that the pinned tests which are to go red are green before. Where all
-// tests of a package are searched, that is checked when the search comes to it.
+// healthy checks that the pinned tests which are to go red are green before. A search
+// checks that of each test it finds.
 func (j *judge) healthy(ms []*mutant) error {
 	want := make(map[string][]string)
 	for _, m := range ms {
@@ -242,8 +240,11 @@ func (j *judge) try(m *mutant) (verdict, error) {
 			if err != nil {
 				return verdict{}, err
 			}
-			if v, err := j.search(m, pkg, own); err != nil || v.by != "" {
-				return v, err
+			likely, rest := byName(m.name, own)
+			for _, tests := range [][]string{likely, rest} {
+				if v, err := j.search(m, pkg, tests); err != nil || v.by != "" {
+					return v, err
+				}
 			}
 		}
 	}
@@ -253,12 +254,6 @@ func (j *judge) try(m *mutant) (verdict, error) {
 // search runs all tests of a package until one goes red, and pins it if it does so
 // twice and is green without the mutant: a test that fails by itself proves nothing.
 func (j *judge) search(m *mutant, pkg string, tests []string) (verdict, error) {
-	if !j.searched[pkg] {
-		if err := j.green(pkg, tests); err != nil {
-			return verdict{}, err
-		}
-		j.searched[pkg] = true
-	}
 	for len(tests) > 0 {
 		out, err := j.tree.test(pkg, m.name, anchored(tests...), "3m")
 		if err == nil {

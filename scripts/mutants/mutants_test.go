@@ -154,3 +154,9 @@ func TestFailedNamesTests(t *testing.T) {
 	require.Equal(t, "TestC", firstFailed("panic: test timed out after 1s\n\trunning tests:\n\t\tTestC/sub (1s)\n"))
 	require.Equal(t, "TestD", firstFailed("panic: z\n\ngoroutine 7 [running]:\nx/rpc.TestD.func1(...)\n"))
 }
+
+func TestLikelyTestsGoFirst(t *testing.T) {
+	likely, rest := byName("limit/stall.window", []string{"TestGuardStallModel", "TestStreamWindowEnds", "TestClassify"})
+	require.Equal(t, []string{"TestGuardStallModel", "TestStreamWindowEnds"}, likely)
+	require.Equal(t, []string{"TestClassify"}, rest)
+}

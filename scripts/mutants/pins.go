@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -135,4 +136,35 @@ func ownTests(root, pkg string) (names []string, err error) {
 		}
 	}
 	return names, nil
+}
+
+// related are words that tests use for what mutants call otherwise.
+var related = map[string]string{
+	"admission": "gate exact trap refus", "body": "guard refus", "call": "id ping origin logs", "conn": "conns reset headers h2 shutdown",
+	"gate": "trap", "h2": "reset", "reply": "encode history", "stream": "window inflight hangup", "sub": "outbox overflow event connection",
+	"ws": "intake scan frame", "delivery": "outbox notif", "governor": "client",
+}
+
+var wordRE = regexp.MustCompile(`[A-Z]?[a-z0-9]+`)
+
+// byName splits tests into those whose names have a word of the mutant's in them, the
+// likeliest to catch it, and the rest.
+func byName(mutant string, tests []string) (likely, rest []string) {
+	var words []string
+	for _, w := range wordRE.FindAllString(mutant, -1) {
+		w = strings.ToLower(w)
+		words = append(words, strings.Fields(related[w])...)
+		if len(w) > 1 && w != "limit" && w != "hook" && w != "rpc" && w != "go" {
+			words = append(words, w)
+		}
+	}
+	for _, t := range tests {
+		name := strings.ToLower(strings.TrimPrefix(t, "Test"))
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) }) {
+			likely = append(likely, t)
+		} else {
+			rest = append(rest, t)
+		}
+	}
+	return likely, rest
 }

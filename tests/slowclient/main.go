@@ -10,8 +10,8 @@
 //	go run ./tests/slowclient --binary geth --quick --repeat 20 # how many verdicts change
 //	go run ./tests/slowclient ... --records FILE --resume       # go on where a run was cut off
 //
-// Ours is also compared with the last stock binary that ran before it: where the polite client's latency broke that one, ours must be within a
-// twentieth of it.
+// Ours is also compared with the last stock binary that ran before it: where the
+// polite client's latency broke that one, ours must be within a twentieth of it.
 //
 // It starts nodes on free ports of 127.0.0.1 in directories of their own, ends
 // them by process id, and ends any that grows beyond --memory. Against a running
