@@ -347,7 +347,7 @@ func TestStatus(t *testing.T) {
 	w.fails([]string{"open.patch", "names no declaration"}, "status")
 	var b strings.Builder
 	b.WriteString(patchFiles()["call"][:strings.Index(patchFiles()["call"], "@@")])
-	for i := range maxHunks - 2 {
+	for i := range maxHunks - 1 {
 		b.WriteString("@@ -" + strings.Repeat("1", 1+i/10) + ",3 +1,3 @@ func handle\n a\n-x\n-y\n+z\n b\n")
 	}
 	w.write("patches/call.patch", strings.ReplaceAll(b.String(), ",3 +1,3", ",4 +1,3"))
