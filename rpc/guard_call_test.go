@@ -384,19 +384,6 @@ func TestTrapPermitGivenBackAtTheTimeoutAnswer(t *testing.T) {
 	}
 }
 
-// gatedCodec is a connection whose client reads only when told to.
-type stuckWriter struct {
-	ServerCodec
-	writing chan struct{}
-	free    chan struct{}
-}
-
-func (w *stuckWriter) writeJSON(ctx context.Context, msg *jsonrpcMessage, isError bool) error {
-	w.writing <- struct{}{}
-	<-w.free
-	return w.ServerCodec.writeJSON(ctx, msg, isError)
-}
-
 // The permit must not be held while the reply drains.
 func TestTrapPermitHeldWhileTheReplyDrains(t *testing.T) {
 	r := newGuardRig(t, nil)

@@ -40,8 +40,13 @@ type call struct {
 func (c *call) parse(min, max int) error {
 	rest := c.argv
 	for {
-		if err := c.flags.Parse(rest); err != nil {
+		if err := c.flags.Parse(rest); err == flag.ErrHelp {
+			fmt.Fprintf(c.out, "usage: patchset %s\n", usage(c.flags.Name()))
+			c.flags.SetOutput(c.out)
+			c.flags.PrintDefaults()
 			return err
+		} else if err != nil {
+			return fmt.Errorf("%s: %w; usage: patchset %s", c.flags.Name(), err, usage(c.flags.Name()))
 		}
 		if c.flags.NArg() == 0 {
 			break
@@ -109,7 +114,7 @@ func run(argv []string, out, errs io.Writer) int {
 		r, err := findRepo()
 		if err == nil {
 			fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-			fs.SetOutput(errs)
+			fs.SetOutput(io.Discard) // errors are told once, with the usage
 			err = c.run(&call{repo: r, flags: fs, argv: argv[1:], out: out})
 		}
 		switch {

@@ -77,6 +77,9 @@ func planSet(s *set, read reader, reverse bool) (*plan, error) {
 				if err != nil {
 					return nil, err
 				}
+				if strings.Contains(string(data), "\r\n") {
+					return nil, fmt.Errorf("%s has CRLF line ends, and the patches have LF: nothing was changed; check the tree out with core.autocrlf=false", f.Path)
+				}
 				p.before[f.Path] = string(data)
 				p.after[f.Path] = string(data)
 			}
