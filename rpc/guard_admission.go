@@ -58,6 +58,9 @@ import (
 //   - A call past its bound is refused and never served.
 //   - No sum of limits is ever formed, so that "unlimited" cannot wrap around.
 //
+// While nobody has to wait for a permit to execute, normal calls are admitted without
+// the gate's lock: see fastPath.
+//
 // # Worked example
 //
 // concurrency 4, queue 8, cpu 2, heavy 1. Twelve heavy calls arrive: 1 runs,
@@ -74,25 +77,31 @@ type gate struct {
 	dry   bool
 	books [numClasses]classBook
 
-	mu      sync.Mutex
-	limit   gateLimits
-	held    permitCounts
-	high    permitCounts // most that were held at once
-	highQ   int          // most calls that waited at once
-	queue   fairQueue
-	bounds  boundHeap // the waiting calls, the next to expire first
-	timer   mclock.Timer
-	timerAt mclock.AbsTime // when timer fires; 0: not set
-	places  shares         // of the queue, by client
-	compute shares         // the same of compute calls
-	heavy   shares         // the same of heavy calls
-	clients map[clientKey]*gateClient
-	idle    clientList // those of clients without calls
-	running callList   // executing calls, the oldest first
-	spare   *gateCall  // records for reuse, linked by next
-	spares  int
-	seq     uint64
-	closed  bool
+	fast fastPath // counts the permits to execute of all classes
+
+	mu        sync.Mutex
+	limit     gateLimits
+	held      permitCounts // by the calls in the gate's own books
+	high      permitCounts // most that were held at once, but for those to execute
+	highQ     int          // most calls that waited at once
+	queue     fairQueue
+	bounds    boundHeap // the waiting calls, the next to expire first
+	timer     mclock.Timer
+	timerAt   mclock.AbsTime // when timer fires; 0: not set
+	places    shares         // of the queue, by client
+	compute   shares         // the same of compute calls
+	heavy     shares         // the same of heavy calls
+	clients   map[clientKey]*gateClient
+	known     linkedList[*gateClient] // all of them, see forgetLocked
+	active    int                     // those of them that have calls
+	running   linkedList[*gateCall]   // executing calls, but for those of the fast path
+	seq       uint64
+	quiet     int    // normal calls in a row that did not have to wait
+	fastTook  uint64 // calls that the fast path took, without those in its word
+	fastMoved uint64 // those of them that were moved to the books here
+	fastEnded uint64 // those that ended there, but were not served
+
+	reopenAfter int // see the constant, which tests replace
 }
 
 // gateConfig configures a gate.
@@ -100,25 +109,6 @@ type gateConfig struct {
 	gateLimits
 	Wait   time.Duration // longest wait for a permit, above 0
 	DryRun bool          // refuse and delay nothing, count as if
-}
-
-// gateRequest is a call that arrives.
-type gateRequest struct {
-	class  callClass
-	key    clientKey
-	method string         // of a known method, shown in the live dump
-	now    mclock.AbsTime // when it arrived; 0: the gate reads the clock if it has to
-	bound  mclock.AbsTime // when waiting ends; 0: the gate's longest wait from now
-}
-
-// permit is the right to execute. It must be released exactly once.
-type permit struct {
-	gate  *gate
-	call  *gateCall // nil for light calls
-	gen   uint64
-	class callClass
-
-	waited time.Duration // in the queue
 }
 
 // newGate returns a gate with the given limits, all permits free.
@@ -129,13 +119,18 @@ func newGate(cfg gateConfig, clock mclock.Clock) (*gate, error) {
 	if cfg.Wait <= 0 {
 		return nil, fmt.Errorf("wait %v is out of range, want more than 0s", cfg.Wait)
 	}
-	return &gate{
-		clock:   clock,
-		wait:    cfg.Wait,
-		dry:     cfg.DryRun,
-		limit:   cfg.gateLimits,
-		clients: make(map[clientKey]*gateClient),
-	}, nil
+	g := &gate{
+		clock:       clock,
+		wait:        cfg.Wait,
+		dry:         cfg.DryRun,
+		limit:       cfg.gateLimits,
+		clients:     make(map[clientKey]*gateClient),
+		reopenAfter: reopenAfter,
+	}
+	if !g.dry {
+		g.setBoundLocked(g.limit.Concurrency)
+	}
+	return g, nil
 }
 
 // waitBound returns when a call that arrives now must have stopped waiting, if left
@@ -149,112 +144,115 @@ func (g *gate) waitBound(now mclock.AbsTime, left time.Duration) mclock.AbsTime 
 	return now.Add(max(wait, 1))
 }
 
-// acquire admits r, waiting if it must, or says why not. It counts the arrival
-// and the refusal; the permit's release counts how an admitted call ended.
-func (g *gate) acquire(ctx context.Context, r gateRequest) (permit, refusal) {
-	book := &g.books[r.class]
-	book.arrived.Add(1)
-	if r.class == classLight {
-		return permit{gate: g, class: classLight}, admitted
+// acquire admits c, waiting if it must, or says why not. It counts the arrival and the
+// refusal; end counts how an admitted call ended.
+func (g *gate) acquire(ctx context.Context, c *gateCall) refusal {
+	c.gate = g
+	if c.class == classNormal && g.fastAdmit(c) {
+		return admitted
 	}
-	c, why := g.arrive(&r)
+	book := &g.books[c.class]
+	book.arrived.Add(1)
+	if c.class == classLight {
+		return admitted
+	}
+	wait, why := g.arrive(c)
+	if wait {
+		select {
+		case <-c.ready:
+		case <-ctx.Done():
+			g.giveUp(c, whyDone(ctx))
+			<-c.ready // decided now, by giveUp or by whoever was faster
+		}
+		// Whoever sent on c.ready is done with the record, so it can be read.
+		if why = c.why; why == admitted && ctx.Err() != nil {
+			// Admitted at the moment its client left: it must not run.
+			c.releaseUncounted()
+			why = whyDone(ctx)
+		}
+	}
 	if why != admitted {
 		book.refuse(why)
-		return permit{}, why
 	}
-	p := permit{gate: g, call: c.call, gen: c.gen, class: r.class}
-	if c.wait == nil {
-		return p, admitted
-	}
-	select {
-	case <-c.wait:
-	case <-ctx.Done():
-		g.giveUp(p, whyDone(ctx))
-		<-c.wait // decided now, by giveUp or by whoever was faster
-	}
-	// Whoever sent on c.wait is done with the record, so it can be read.
-	p.waited, why = c.call.waited, c.call.why
-	switch {
-	case why != admitted:
-		g.mu.Lock()
-		g.freeCallLocked(c.call)
-		g.mu.Unlock()
-	case ctx.Err() != nil:
-		// Admitted at the moment its client left: it must not run.
-		p.releaseUncounted()
-		why = whyDone(ctx)
-	default:
-		return p, admitted
-	}
-	book.refuse(why)
-	return permit{}, why
+	return why
 }
 
-// arrival is the result of arrive. If wait is not nil it receives one value when
-// the call has been admitted or refused, and the call's why then says which.
-type arrival struct {
-	call *gateCall
-	gen  uint64
-	wait chan struct{}
-}
-
-// arrive is the one step of admission. It does not block.
-func (g *gate) arrive(r *gateRequest) (arrival, refusal) {
-	now := r.now
+// arrive is the one step of admission. It does not block. If wait is true, c.ready
+// receives one value when the call has been admitted or refused, and c.why then says
+// which.
+func (g *gate) arrive(c *gateCall) (wait bool, why refusal) {
+	c.gate, c.why, c.waited = g, admitted, 0
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if g.closed && !g.dry {
-		return arrival{}, refusedShutdown
-	}
-	client := g.clientLocked(r.key)
-	if g.fitsLocked(client, r.class) {
-		c := g.newCallLocked(client, r, now)
+	g.seq++
+	c.seq = g.seq
+	client := g.clientLocked(c.key)
+	g.joinLocked(c, client) // first, so that the client is not forgotten when others join
+	if g.fitsLocked(client, c.class) {
 		g.grantLocked(c)
-		return arrival{call: c, gen: c.gen}, admitted
+		if c.class == classNormal {
+			g.openFastLocked()
+		}
+		return false, admitted
 	}
 	// Only here is the time needed. Reading it can cost as much as all the rest.
+	now := c.since
 	if now == 0 {
 		now = g.clock.Now()
+		c.since = now
 	}
-	bound := r.bound
-	if bound == 0 {
-		bound = now.Add(g.wait)
+	if c.bound == 0 {
+		c.bound = now.Add(g.wait)
 	}
-	why := refusedExpired // its batch may have waited before
-	if bound > now {
-		why = g.makeRoomLocked(client, r.class)
+	why = refusedExpired // its batch may have waited before
+	if c.bound > now {
+		why = g.makeRoomLocked(client, c.class)
+	}
+	if why != admitted && !g.dry {
+		g.leaveLocked(c)
+		return false, why
 	}
 	if why != admitted {
-		if !g.dry {
-			return arrival{}, why
-		}
-		c := g.newCallLocked(client, r, now)
 		c.state = callOutside
-		g.books[r.class].refuse(why)
-		return arrival{call: c, gen: c.gen}, admitted
+		g.books[c.class].refuse(why)
+		return false, admitted
 	}
-	c := g.newCallLocked(client, r, now)
-	c.bound = bound
 	g.enqueueLocked(c, now)
 	if g.dry {
-		return arrival{call: c, gen: c.gen}, admitted
+		return false, admitted
 	}
 	if c.ready == nil {
 		c.ready = make(chan struct{}, 1)
 	}
-	return arrival{call: c, gen: c.gen, wait: c.ready}, admitted
+	return true, admitted
 }
 
-// fitsLocked reports whether a call of client may execute at once. Nobody is
-// overtaken: when permits of a class are free, no call of it waits.
+// fitsLocked reports whether a call of client may execute at once, and if so takes
+// the permit to execute for it. Nobody is overtaken: when permits of a class are free,
+// no call of it waits.
 func (g *gate) fitsLocked(client *gateClient, class callClass) bool {
 	if class == classParked && client.held[permitParked] >= fairCap(g.limit.Parked) {
 		// Nobody waits for a parked permit, so nobody's waiting can tell that others
 		// want one: the share kept for them is kept always.
 		return false
 	}
-	return g.queue.rings[class].calls == 0 && g.limit.allow(class, &g.held)
+	return g.queue.rings[class].calls == 0 && g.limit.allow(class, &g.held) && g.takeExecLocked(class)
+}
+
+// takeExecLocked takes the permit to execute that a call of the class needs. Where it
+// fails the fast path is closed, and every permit that is given back comes to the
+// gate's lock.
+func (g *gate) takeExecLocked(class callClass) bool {
+	if class == classParked {
+		return true
+	}
+	for !g.fast.take(g.limit.Concurrency) {
+		if !g.closeFastLocked() {
+			return false
+		}
+	}
+	return true
 }
 
 // makeRoomLocked finds a place for a call of client, refusing a waiter if the
@@ -276,7 +274,7 @@ func (g *gate) makeRoomLocked(client *gateClient, class callClass) refusal {
 			if !ok {
 				return refusedFull
 			}
-			g.refuseLocked(g.clients[loser].flows[classHeavy].last, refusedDisplaced)
+			g.refuseLocked(g.clients[loser].flows[classHeavy].calls.back(), refusedDisplaced)
 			return admitted
 		}
 	}
@@ -285,7 +283,7 @@ func (g *gate) makeRoomLocked(client *gateClient, class callClass) refusal {
 	}
 	if class == classNormal && moreThanThreeQuarters(waiting[classCompute].calls, g.limit.Queue) {
 		greediest, _ := g.compute.greediest()
-		g.refuseLocked(g.clients[greediest].flows[classCompute].last, refusedDisplaced)
+		g.refuseLocked(g.clients[greediest].flows[classCompute].calls.back(), refusedDisplaced)
 		return admitted
 	}
 	loser, ok := g.places.loserTo(client.places.held, 1)
@@ -338,28 +336,37 @@ func (g *gate) refuseLocked(c *gateCall, why refusal) {
 		g.books[c.class].refuse(why)
 		return
 	}
-	c.state, c.why = callSpare, why
+	c.why = why
+	g.leaveLocked(c)
 	c.ready <- struct{}{} // never blocks: sent once for each use of the record
 }
 
-// grantLocked gives c its permits.
+// grantLocked gives c its permits, that to execute being taken already.
 func (g *gate) grantLocked(c *gateCall) {
-	g.held.add(c.class, 1)
 	c.client.held.add(c.class, 1)
-	for kind := range g.high {
-		g.high[kind] = max(g.high[kind], g.held[kind])
+	g.held.add(c.class, 1)
+	if c.class != classNormal {
+		for kind := permitCPU; kind < numPermits; kind++ {
+			g.high[kind] = max(g.high[kind], g.held[kind])
+		}
 	}
 	c.state = callRunning
-	g.running.append(c)
+	g.running.pushBack(&c.node)
 }
 
 // dispatchLocked admits waiting calls until none can be.
 func (g *gate) dispatchLocked() {
+	if g.queue.total == 0 {
+		return
+	}
 	now := g.clock.Now()
 	for c := g.nextLocked(); c != nil; c = g.nextLocked() {
 		if c.bound <= now {
 			g.refuseLocked(c, refusedExpired) // the timer is late; a call must not be served late
 			continue
+		}
+		if !g.takeExecLocked(c.class) {
+			return
 		}
 		g.queue.take(c)
 		g.dequeueLocked(c)
@@ -397,8 +404,8 @@ func (g *gate) expire() {
 	}
 }
 
-// nextLocked returns the waiting call whose turn it is among those whose permits
-// are free.
+// nextLocked returns the waiting call whose turn it is among those that lack no permit
+// but perhaps that to execute.
 func (g *gate) nextLocked() *gateCall {
 	var next *flow
 	for class := range g.queue.rings {
@@ -406,19 +413,22 @@ func (g *gate) nextLocked() *gateCall {
 		if ring.calls == 0 || !g.limit.allow(callClass(class), &g.held) {
 			continue
 		}
-		f := ring.first
-		for f != nil && g.cappedLocked(f, ring, callClass(class)) {
-			f = f.next
+		n := ring.flows.first
+		for n != nil && g.cappedLocked(n.of, ring, callClass(class)) {
+			n = n.next
+		}
+		if n == nil {
+			continue
 		}
 		// Two flows of one client may share a turn: then the older call goes first.
-		if f != nil && (next == nil || f.turn < next.turn || f.turn == next.turn && f.first.seq < next.first.seq) {
+		if f := n.of; next == nil || f.turn < next.turn || f.turn == next.turn && f.calls.front().seq < next.calls.front().seq {
 			next = f
 		}
 	}
 	if next == nil {
 		return nil
 	}
-	return next.first
+	return next.calls.front()
 }
 
 // cappedLocked reports whether the client of f must leave what is free to others
@@ -427,7 +437,7 @@ func (g *gate) nextLocked() *gateCall {
 // never leaves a permit idle: for all waiting clients of a class to be at the cap
 // all permits must be taken (TestGateModel, "no call waits for free permits").
 func (g *gate) cappedLocked(f *flow, ring *flowRing, class callClass) bool {
-	if ring.calls == f.calls {
+	if ring.calls == f.calls.n {
 		return false // nobody else waits
 	}
 	scarcest := scarcestPermit[class]
@@ -438,7 +448,9 @@ func (g *gate) cappedLocked(f *flow, ring *flowRing, class callClass) bool {
 // requests.
 var errServerStops = errors.New("server is shutting down")
 
-// whyDone tells a client that has left from a server that stops.
+// whyDone tells a client that has left from a server that stops. The gate itself does
+// not stop: it serves all servers of a node, of which one may be stopped by itself, and
+// the contexts of a server's requests end whatever waits or executes for its clients.
 func whyDone(ctx context.Context) refusal {
 	if errors.Is(context.Cause(ctx), errServerStops) {
 		return refusedShutdown
@@ -447,70 +459,71 @@ func whyDone(ctx context.Context) refusal {
 }
 
 // giveUp ends the wait of a call whose context is done, unless it has ended.
-func (g *gate) giveUp(p permit, why refusal) {
+func (g *gate) giveUp(c *gateCall, why refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if c := p.call; c.gen == p.gen && c.state == callWaiting {
+	if c.state == callWaiting {
 		g.refuseLocked(c, why)
 	}
 }
 
 // release ends a call that was served.
-func (p permit) release() { p.end(outcomeServed) }
+func (c *gateCall) release() { c.end(outcomeServed) }
 
 // end gives the permits back and counts how the call ended. A second time it
 // panics.
-func (p permit) end(o outcome) {
-	if p.call == nil {
-		p.gate.books[p.class].end(o)
+func (c *gateCall) end(o outcome) {
+	g := c.gate
+	if o == outcomeServed && c.unlist() {
+		g.fastGive()
 		return
 	}
-	if state := p.releaseUncounted(); state != callOutside { // those are counted as refused
-		p.gate.books[p.class].end(o)
+	if c.class == classLight {
+		g.books[classLight].end(o)
+		return
+	}
+	g.mu.Lock()
+	if c.unlist() {
+		if o != outcomeServed {
+			g.fastEnded++
+			g.books[c.class].end(o)
+		}
+		g.fast.give()
+		g.dispatchLocked()
+		g.mu.Unlock()
+		return
+	}
+	g.mu.Unlock()
+	if c.releaseUncounted() != callOutside { // those are counted as refused
+		g.books[c.class].end(o)
 	}
 }
 
-func (p permit) releaseUncounted() callState {
-	g, c := p.gate, p.call
+func (c *gateCall) releaseUncounted() callState {
+	g := c.gate
 	g.mu.Lock()
-	if c.gen != p.gen || c.state == callSpare {
-		g.mu.Unlock()
-		panic("rpc: admission permit released twice")
-	}
 	state := c.state
 	switch state {
+	case callSpare:
+		g.mu.Unlock()
+		panic("rpc: admission permit released twice")
 	case callRunning:
-		g.held.add(c.class, -1)
+		g.running.remove(&c.node)
 		c.client.held.add(c.class, -1)
-		g.running.remove(c)
+		g.held.add(c.class, -1)
+		if c.class != classParked {
+			g.fast.give()
+		}
 	case callWaiting: // dry run: it executed all the while
 		g.queue.remove(c)
 		g.dequeueLocked(c)
 	}
-	g.freeCallLocked(c)
-	if g.queue.total > 0 {
-		g.dispatchLocked()
-	}
+	g.leaveLocked(c)
+	c.slot = nil
+	g.dispatchLocked()
 	g.mu.Unlock()
 	return state
-}
-
-// close refuses all that wait and all that arrive from now on. Executing calls are
-// not touched.
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	g.closed = true
-	if g.dry {
-		return
-	}
-	for class := range g.queue.rings {
-		for ring := &g.queue.rings[class]; ring.first != nil; {
-			g.refuseLocked(ring.first.first, refusedShutdown)
-		}
-	}
 }
 
 // limitChange names the limits to change; nil leaves one as it is.
@@ -532,6 +545,9 @@ func (g *gate) changeLimits(c limitChange) (before, after gateLimits, err error)
 	valid := after.valid()
 	if valid {
 		g.limit = after
+		if g.fast.isOpen() {
+			g.setBoundLocked(after.Concurrency)
+		}
 		g.dispatchLocked()
 	}
 	g.mu.Unlock()

@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,11 +33,12 @@ func BenchmarkAdmit(b *testing.B) {
 	for _, class := range []callClass{classLight, classNormal, classCompute, classHeavy} {
 		b.Run("gate/"+class.String(), func(b *testing.B) {
 			g := benchGate(b, 640)
-			r := gateRequest{class: class, key: clientKey{1, 2, 3}, method: "eth_getBalance"}
+			c := gateCall{class: class, key: clientKey{1, 2, 3}, method: "eth_getBalance"}
 			b.ReportAllocs()
 			for b.Loop() {
-				p, _ := g.acquire(ctx, r)
-				p.release()
+				c.since, c.bound = 0, 0
+				g.acquire(ctx, &c)
+				c.release()
 			}
 		})
 	}
@@ -61,11 +63,12 @@ func BenchmarkAdmitContended(b *testing.B) {
 		b.Run(limit.name+"/gate", func(b *testing.B) {
 			g := benchGate(b, limit.n)
 			contend(b, func(i int) func() {
-				r := gateRequest{class: classNormal, key: clientKey{1, uint64(i), 3}, method: "eth_getBalance"}
+				c := gateCall{class: classNormal, key: clientKey{1, uint64(i), 3}, method: "eth_getBalance"}
 				return func() {
-					p, _ := g.acquire(ctx, r)
+					c.since, c.bound = 0, 0
+					g.acquire(ctx, &c)
 					runtime.Gosched() // lets the others find the permit taken
-					p.release()
+					c.release()
 				}
 			})
 		})
@@ -107,13 +110,88 @@ func BenchmarkRefuse(b *testing.B) {
 	g := benchGate(b, 1)
 	g.setLimits(gateLimits{Concurrency: 1, Queue: 0, CPU: 1, Heavy: 1, Parked: 1})
 	ctx := context.Background()
-	held, _ := g.acquire(ctx, gateRequest{class: classNormal, key: clientKey{1, 2, 3}})
+	held := &gateCall{class: classNormal, key: clientKey{1, 2, 3}}
+	g.acquire(ctx, held)
 	defer held.release()
-	r := gateRequest{class: classNormal, key: clientKey{1, 2, 3}, method: "eth_getBalance"}
+	c := gateCall{class: classNormal, key: clientKey{1, 2, 3}, method: "eth_getBalance"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, why := g.acquire(ctx, r); why != refusedFull {
+		c.since, c.bound = 0, 0
+		if why := g.acquire(ctx, &c); why != refusedFull {
 			b.Fatal(why)
 		}
+	}
+}
+
+// BenchmarkAdmitBeside takes turns of a few milliseconds with the semaphore, so that
+// what else runs on the machine meets both alike, and reports the lower quartile of each
+// and of their ratio.
+func BenchmarkAdmitBeside(b *testing.B) {
+	ctx := context.Background()
+	for _, test := range []struct {
+		name           string
+		workers, limit int
+		class          callClass
+		oneClient      bool
+	}{
+		{"alone", 1, 640, classNormal, false},
+		{"alone/compute", 1, 640, classCompute, false},
+		{"free", 16, 640, classNormal, false},
+		{"free/one-client", 16, 640, classNormal, true},
+		{"waiting", 16, 8, classNormal, false},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			g, s := benchGate(b, test.limit), semaphore.NewWeighted(int64(test.limit))
+			pause := func() {}
+			if test.workers > 1 {
+				pause = runtime.Gosched // lets the others find the permit taken
+			}
+			const calls = 16 << 10
+			turn := func(worker func(i int) func()) float64 {
+				begun := time.Now()
+				var wg sync.WaitGroup
+				for i := range test.workers {
+					work := worker(i)
+					wg.Add(1)
+					go func() {
+						defer wg.Done()
+						for range calls / test.workers {
+							work()
+						}
+					}()
+				}
+				wg.Wait()
+				return float64(time.Since(begun).Nanoseconds()) / calls
+			}
+			var gates, semaphores, ratios []float64
+			for b.Loop() {
+				gate := turn(func(i int) func() {
+					c := gateCall{class: test.class, key: clientKey{1, uint64(i), 3}, method: "eth_getBalance"}
+					if test.oneClient {
+						c.key.lo = 0
+					}
+					return func() {
+						c.since, c.bound = 0, 0
+						g.acquire(ctx, &c)
+						pause()
+						c.release()
+					}
+				})
+				semaphore := turn(func(int) func() {
+					return func() {
+						s.Acquire(ctx, 1)
+						pause()
+						s.Release(1)
+					}
+				})
+				gates, semaphores, ratios = append(gates, gate), append(semaphores, semaphore), append(ratios, gate/semaphore)
+			}
+			quartile := func(v []float64) float64 { slices.Sort(v); return v[len(v)/4] }
+			b.ReportMetric(quartile(gates), "gate-ns")
+			b.ReportMetric(quartile(semaphores), "semaphore-ns")
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "median-ratio")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }

@@ -169,8 +169,7 @@ func (m *modelGate) expire() {
 // rigCall pairs a call at the gate with the one in the model.
 type rigCall struct {
 	model *modelCall
-	p     permit
-	wait  chan struct{}
+	call  gateCall
 	state string
 }
 
@@ -184,6 +183,7 @@ type gateRig struct {
 	trace []string
 
 	arrived, served, refused, cancelled uint64
+	fast                                int // of those that arrived, admitted without the lock
 }
 
 func newGateRig(t *testing.T, limits gateLimits) *gateRig {
@@ -193,29 +193,32 @@ func newGateRig(t *testing.T, limits gateLimits) *gateRig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.reopenAfter = 3 // so that the fast path opens and closes all the time
 	return &gateRig{t: t, g: g, clock: clock,
 		m: &modelGate{limit: limits, now: clock.Now(), turn: make(map[[2]int]int), since: make(map[[2]int]int)}}
 }
 
 func (r *gateRig) arrive(client int, class callClass, wait time.Duration) {
-	c := &rigCall{model: &modelCall{client: client, class: class, bound: r.clock.Now().Add(wait)}}
+	c := &rigCall{model: &modelCall{client: client, class: class, bound: r.clock.Now().Add(wait)}, state: "running"}
 	r.m.arrive(c.model)
 	r.m.dispatch()
-	r.g.books[class].arrived.Add(1)
+	r.calls = append(r.calls, c)
 	r.arrived++
-	a, why := r.g.arrive(&gateRequest{class: class, key: rigKey(client), bound: c.model.bound})
+	c.call = gateCall{gate: r.g, class: class, key: rigKey(client), bound: c.model.bound}
+	if class == classNormal && r.g.fastAdmit(&c.call) {
+		r.fast++
+		return
+	}
+	r.g.books[class].arrived.Add(1)
+	waits, why := r.g.arrive(&c.call)
 	switch {
 	case why != admitted:
 		c.state = why.String()
 		r.g.books[class].refuse(why)
 		r.refused++
-	case a.wait != nil:
+	case waits:
 		c.state = "waiting"
-	default:
-		c.state = "running"
 	}
-	c.p, c.wait = permit{gate: r.g, call: a.call, gen: a.gen, class: class}, a.wait
-	r.calls = append(r.calls, c)
 }
 
 func rigKey(client int) clientKey { return clientKey{lo: uint64(client) + 1, kind: uint64(keyAddr)} }
@@ -227,21 +230,18 @@ func (r *gateRig) settle() {
 			continue
 		}
 		select {
-		case <-c.wait:
+		case <-c.call.ready:
 		default:
 			continue
 		}
-		if c.state = "running"; c.p.call.why != admitted {
-			c.state = c.p.call.why.String()
-			if c.p.call.why == refusedGone {
+		if c.state = "running"; c.call.why != admitted {
+			c.state = c.call.why.String()
+			if c.call.why == refusedGone {
 				r.cancelled++
 			} else {
 				r.refused++
 			}
-			r.g.books[c.p.class].refuse(c.p.call.why)
-			r.g.mu.Lock()
-			r.g.freeCallLocked(c.p.call)
-			r.g.mu.Unlock()
+			r.g.books[c.call.class].refuse(c.call.why)
 		}
 	}
 }
@@ -290,6 +290,18 @@ func (r *gateRig) check() {
 			fail("permits of kind %d: %d held, %d in the model", kind, s.held[kind], want)
 		}
 	}
+	// Nobody waits for a permit to execute unless all is done under the lock.
+	if s.waiting[classNormal] > 0 && r.g.fast.isOpen() {
+		fail("the fast path is open while %d normal calls wait", s.waiting[classNormal])
+	}
+	if !r.g.fast.isOpen() {
+		r.g.fast.each(func(*gateCall) { fail("the fast path is closed and lists a call") })
+	}
+	for _, client := range r.g.clients {
+		if key := client.key; !r.g.fast.isOpen() && client.held[permitExec] != r.m.held(permitExec, int(key.lo)-1) {
+			fail("client %d holds %d permits, in the model %d", key.lo-1, client.held[permitExec], r.m.held(permitExec, int(key.lo)-1))
+		}
+	}
 	clients := make(map[int]bool)
 	waiting := 0
 	for _, c := range r.calls {
@@ -316,7 +328,7 @@ func (r *gateRig) check() {
 	}
 	var arrived, ended uint64
 	for class := range r.g.books {
-		b := r.g.books[class].total()
+		b := r.g.book(callClass(class))
 		arrived += b.Arrived
 		ended += b.Served + b.Failed + b.Cancelled + b.refusedSum()
 	}
@@ -329,7 +341,7 @@ func (r *gateRig) check() {
 // time against the model and looks at every invariant after each step.
 func TestGateModel(t *testing.T) {
 	const seed = 20240607
-	runs, steps := 300, 250
+	runs, steps, fast, closings := 300, 250, 0, 0
 	if testing.Short() {
 		runs = 40
 	}
@@ -340,10 +352,11 @@ func TestGateModel(t *testing.T) {
 		}
 		r := newGateRig(t, limits())
 		r.trace = append(r.trace, fmt.Sprintf("seed %d, limits %+v", seed+run, r.m.limit))
-		raised := r.m.limit
+		raised, wasOpen := r.m.limit, true
+		busy := 5 + rnd.Intn(5) // of 20 steps that many bring a call
 		for range steps {
 			switch op := rnd.Intn(20); {
-			case op < 9:
+			case op < busy:
 				class := []callClass{classNormal, classNormal, classCompute, classHeavy, classParked}[rnd.Intn(5)]
 				client, wait := rnd.Intn(1+rnd.Intn(4)), time.Duration(rnd.Intn(6))*time.Second
 				r.trace = append(r.trace, fmt.Sprintf("client %d arrives, %v, may wait %v", client, class, wait))
@@ -353,14 +366,14 @@ func TestGateModel(t *testing.T) {
 					r.trace = append(r.trace, fmt.Sprintf("client %d ends, %v", c.model.client, c.model.class))
 					c.state, c.model.state = "ended", "ended"
 					r.served++
-					c.p.release()
+					c.call.release()
 					r.m.dispatch()
 				}
 			case op < 17:
 				if c := r.pick(rnd, "waiting"); c != nil {
 					r.trace = append(r.trace, fmt.Sprintf("client %d leaves, %v", c.model.client, c.model.class))
 					c.model.state = "gone"
-					r.g.giveUp(c.p, refusedGone)
+					r.g.giveUp(&c.call, refusedGone)
 				}
 			case op < 19:
 				d := time.Duration(1+rnd.Intn(2000)) * time.Millisecond
@@ -381,11 +394,19 @@ func TestGateModel(t *testing.T) {
 			}
 			r.settle()
 			r.check()
+			if open := r.g.fast.isOpen(); wasOpen && !open {
+				closings++
+			}
+			wasOpen = r.g.fast.isOpen()
 		}
+		fast += r.fast
 		if high := r.g.snapshot().highHeld; high[permitExec] > raised.Concurrency || high[permitCPU] > raised.CPU ||
 			high[permitHeavy] > raised.Heavy || high[permitParked] > raised.Parked {
 			t.Fatalf("seed %d: %v permits were held at once, limits never above %+v", seed+run, high, raised)
 		}
+	}
+	if fast < 10*runs || closings < 2*runs {
+		t.Errorf("%d calls by the fast path, which was closed %d times: too few to mean anything", fast, closings)
 	}
 }
 
@@ -398,6 +419,7 @@ func TestGateHammer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.reopenAfter = 5
 	var (
 		wg      sync.WaitGroup
 		running atomic.Int64
@@ -414,7 +436,8 @@ func TestGateHammer(t *testing.T) {
 					go cancel()
 				}
 				class := callClass(rnd.Intn(int(numClasses)))
-				p, why := g.acquire(ctx, gateRequest{class: class, key: rigKey(rnd.Intn(5)), method: "test_method"})
+				p := &gateCall{class: class, key: rigKey(rnd.Intn(5)), method: "test_method"}
+				why := g.acquire(ctx, p)
 				if why == admitted {
 					if class != classLight && class != classParked {
 						if n := running.Add(1); n > 64 {
@@ -440,7 +463,7 @@ func TestGateHammer(t *testing.T) {
 				t.Fatalf("left behind: %+v", s)
 			}
 			for class := range g.books {
-				b := g.books[class].total()
+				b := g.book(callClass(class))
 				if b.Arrived != b.Served+b.Failed+b.Cancelled+b.refusedSum() {
 					t.Errorf("%v: books do not add up: %+v", callClass(class), b)
 				}
@@ -469,7 +492,8 @@ func TestTrapCapacityCheckedBeforeTheWaiterIsRegistered(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for range 2000 {
-				p, why := g.acquire(context.Background(), gateRequest{class: classNormal, key: rigKey(i)})
+				p := &gateCall{class: classNormal, key: rigKey(i)}
+				why := g.acquire(context.Background(), p)
 				if why != admitted {
 					t.Error(why)
 					return
@@ -504,9 +528,10 @@ func TestTrapShrinkAndReleaseRace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var held []permit
+		var held []*gateCall
 		for range 4 {
-			p, _ := g.acquire(context.Background(), gateRequest{class: classNormal})
+			p := &gateCall{class: classNormal}
+			g.acquire(context.Background(), p)
 			held = append(held, p)
 		}
 		var wg sync.WaitGroup
@@ -519,8 +544,8 @@ func TestTrapShrinkAndReleaseRace(t *testing.T) {
 		if s := g.snapshot(); s.held[permitExec] != 1 {
 			t.Fatalf("%d held, one has not ended", s.held[permitExec])
 		}
-		p, why := g.acquire(context.Background(), gateRequest{class: classNormal})
-		if why != admitted {
+		p := &gateCall{class: classNormal}
+		if why := g.acquire(context.Background(), p); why != admitted {
 			t.Fatal(why)
 		}
 		p.release()
@@ -550,13 +575,14 @@ func TestTrapWaiterPastItsBoundIsServedLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := g.arrive(&gateRequest{class: classNormal})
-	b, _ := g.arrive(&gateRequest{class: classNormal})
+	a, b := &gateCall{class: classNormal}, &gateCall{class: classNormal}
+	g.arrive(a)
+	g.arrive(b)
 	clock.Run(5 * time.Second) // no timer fires
-	permit{gate: g, call: a.call, gen: a.gen, class: classNormal}.release()
-	<-b.wait
-	if b.call.why != refusedExpired {
-		t.Errorf("served after %v: %v", 5*time.Second, b.call.why)
+	a.release()
+	<-b.ready
+	if b.why != refusedExpired {
+		t.Errorf("served after %v: %v", 5*time.Second, b.why)
 	}
 }
 
@@ -642,7 +668,7 @@ func TestTrapTwoLongTracesOfOneClient(t *testing.T) {
 			if c.state == "running" && c.model.client == 0 && heldBy(0) == 2 || c.state == "running" && c.model.client == 1 {
 				c.state, c.model.state = "ended", "ended"
 				r.served++
-				c.p.release()
+				c.call.release()
 				r.m.dispatch()
 				break
 			}
@@ -672,37 +698,68 @@ func TestGateComputeGivesWayToNormal(t *testing.T) {
 	}
 }
 
+// A permit released twice would be somebody else's. However the call was admitted, by the
+// fast path, under the lock, or moved from one to the other, it panics.
 func TestGateReleaseTwice(t *testing.T) {
-	r := newGateRig(t, gateLimits{1, 1, 1, 1, 1})
-	p, _ := r.g.acquire(context.Background(), gateRequest{class: classNormal})
-	p.release()
-	q, _ := r.g.acquire(context.Background(), gateRequest{class: classNormal}) // the same record again
-	defer q.release()
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
+	for name, test := range map[string]struct {
+		class callClass
+		moved bool
+	}{"fast": {classNormal, false}, "moved": {classNormal, true}, "locked": {classHeavy, false}} {
+		r := newGateRig(t, gateLimits{4, 1, 1, 1, 1})
+		c := &gateCall{class: test.class}
+		r.g.acquire(context.Background(), c)
+		if test.moved {
+			r.g.mu.Lock()
+			r.g.closeFastLocked()
+			r.g.mu.Unlock()
 		}
-	}()
-	p.release()
+		if (c.slot != nil) != (test.class == classNormal) || (c.client != nil) == (name == "fast") {
+			t.Fatalf("%s: not admitted so: %+v", name, c)
+		}
+		c.release()
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			c.release()
+		}()
+		if s := r.g.snapshot(); s.held != (permitCounts{}) {
+			t.Errorf("%s: left %+v", name, s)
+		}
+	}
 }
 
-func TestGateClose(t *testing.T) {
+// Clients that come once are forgotten, those that execute or wait are not.
+func TestGateForgetsClients(t *testing.T) {
 	r := newGateRig(t, gateLimits{1, 9, 1, 1, 1})
-	for range 4 {
-		r.arrive(0, classNormal, time.Hour)
-	}
-	r.g.close()
-	r.settle()
-	for _, c := range r.calls[1:] {
-		if c.state != "shutdown" {
-			t.Errorf("a waiter: %s", c.state)
+	r.arrive(0, classCompute, time.Hour)
+	r.arrive(1, classCompute, time.Hour)
+	for i := range 10 * idleClients {
+		if why := r.g.acquire(context.Background(), &gateCall{class: classParked, key: rigKey(2 + i)}); why != admitted && why != refusedFull {
+			t.Fatal(why)
 		}
 	}
-	if _, why := r.g.acquire(context.Background(), gateRequest{class: classNormal}); why != refusedShutdown {
-		t.Errorf("a newcomer: %v", why)
+	if r.g.clients[rigKey(0)] == nil || r.g.clients[rigKey(1)] == nil {
+		t.Error("a client that executes or waits was forgotten")
 	}
-	if _, why := r.g.acquire(context.Background(), gateRequest{class: classLight}); why != admitted {
-		t.Errorf("a light call: %v", why)
+	if n := len(r.g.clients); n > 2*idleClients+3 || n != r.g.known.n || r.g.active != 3 {
+		t.Errorf("%d clients known, %d listed, %d active", n, r.g.known.n, r.g.active)
+	}
+	// A newcomer whose arrival has a thousand others moved into the books is one of them.
+	r = newGateRig(t, gateLimits{4 * idleClients, 9, 1, 1, 1})
+	for i := range 4*idleClients + 1 {
+		r.arrive(i, classNormal, time.Hour)
+	}
+	if n := len(r.g.clients); n != 4*idleClients+1 || r.g.active != n {
+		t.Errorf("%d clients known, %d active", n, r.g.active)
+	}
+	r.g.snapshot()
+	r.calls[0].call.release()
+	<-r.calls[4*idleClients].call.ready
+	if why := r.calls[4*idleClients].call.why; why != admitted {
+		t.Errorf("the waiter was forgotten: %v", why)
 	}
 }
 

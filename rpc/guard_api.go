@@ -157,7 +157,7 @@ func (a *guardAdmission) report() AdmissionStatus {
 		Books: map[string]bookTotals{"trusted": a.trusted.total()},
 	}
 	for class := range numClasses {
-		status.Books[class.String()] = a.gate.books[class].total()
+		status.Books[class.String()] = a.gate.book(class)
 		if class != classLight && class != classParked {
 			status.Waiting[class.String()] = s.waiting[class]
 		}

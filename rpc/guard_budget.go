@@ -92,8 +92,8 @@ type byteBudget struct {
 // costs no allocation.
 type budgetClient struct {
 	held        int64
-	small       chargeList // can be displaced; longest without growth first
-	big         chargeList // the same for charges above smallMax
+	small       linkedList[*charge] // can be displaced; longest without growth first
+	big         linkedList[*charge] // the same for charges above smallMax
 	any, anyBig shareHolder
 	next        *budgetClient // of the spare ones
 }
@@ -172,18 +172,17 @@ type charge struct {
 	key clientKey
 
 	// The rest is guarded by b.mu.
-	size       int64
-	client     *budgetClient // valid while size is above 0
-	onEvict    evictee       // nil: cannot be displaced
-	displaced  bool
-	late       bool // may be grown after it was closed, which then fails
-	over       bool // counted as refused in a dry run
-	closed     bool
-	grows      int64 // times it has grown
-	first      mclock.AbsTime
-	latest     mclock.AbsTime // when it grew
-	list       *chargeList
-	prev, next *charge
+	size      int64
+	client    *budgetClient // valid while size is above 0
+	onEvict   evictee       // nil: cannot be displaced
+	displaced bool
+	late      bool // may be grown after it was closed, which then fails
+	over      bool // counted as refused in a dry run
+	closed    bool
+	grows     int64 // times it has grown
+	first     mclock.AbsTime
+	latest    mclock.AbsTime // when it grew
+	node      listNode[*charge]
 }
 
 // evictee is told that its charge was displaced. It is called without locks.
@@ -202,6 +201,7 @@ func (b *byteBudget) open(key clientKey, onEvict func()) *charge {
 		return nil
 	}
 	c := &charge{b: b, key: key}
+	c.node.of = c
 	if onEvict != nil {
 		c.onEvict = evictFunc(onEvict)
 	}
@@ -215,6 +215,7 @@ func (b *byteBudget) openIn(c *charge, key clientKey, whom evictee) *charge {
 		return nil
 	}
 	*c = charge{b: b, key: key, onEvict: whom}
+	c.node.of = c
 	return c
 }
 
@@ -279,10 +280,9 @@ func (c *charge) touch() {
 	}
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	if c.list != nil && c.list.last != c {
-		list := c.list
-		list.remove(c)
-		list.pushBack(c)
+	if list := c.node.in; list != nil && list.last != &c.node {
+		list.remove(&c.node)
+		list.pushBack(&c.node)
 	}
 }
 
@@ -426,7 +426,7 @@ func (b *byteBudget) victimLocked(big bool) *charge {
 		if held == 0 {
 			return nil
 		}
-		return b.clients[key].big.first
+		return b.clients[key].big.front()
 	}
 	key, held := b.any.greediest()
 	if held == 0 {
@@ -434,10 +434,10 @@ func (b *byteBudget) victimLocked(big bool) *charge {
 	}
 	// Of small and large ones the small go first only if there is no other:
 	// one large transfer cut short frees what dozens of small ones would.
-	if cl := b.clients[key]; cl.big.first == nil {
-		return cl.small.first
+	if cl := b.clients[key]; cl.big.n == 0 {
+		return cl.small.front()
 	}
-	return b.clients[key].big.first
+	return b.clients[key].big.front()
 }
 
 func (b *byteBudget) heldLocked(key clientKey) int64 {
@@ -458,7 +458,7 @@ func (b *byteBudget) setLocked(c *charge, n int64) {
 func (b *byteBudget) restoreLocked(c *charge, n int64) {
 	b.countLocked(c, n)
 	if list, share := b.listOfLocked(c); list != nil {
-		list.pushFront(c)
+		list.pushFront(&c.node)
 		b.shareLocked(c, share, c.size)
 	}
 }
@@ -519,14 +519,14 @@ func (b *byteBudget) forgetLocked(key clientKey, cl *budgetClient) {
 // linkLocked makes c its client's last to be displaced.
 func (b *byteBudget) linkLocked(c *charge) {
 	if list, big := b.listOfLocked(c); list != nil {
-		list.pushBack(c)
+		list.pushBack(&c.node)
 		b.shareLocked(c, big, c.size)
 	}
 }
 
 // listOfLocked returns the transfers list that c belongs in, nil if it cannot
 // be displaced.
-func (b *byteBudget) listOfLocked(c *charge) (list *chargeList, big bool) {
+func (b *byteBudget) listOfLocked(c *charge) (list *linkedList[*charge], big bool) {
 	if c.onEvict == nil || c.size == 0 {
 		return nil, false
 	}
@@ -544,48 +544,9 @@ func (b *byteBudget) shareLocked(c *charge, big bool, n int64) {
 }
 
 func (b *byteBudget) unlinkLocked(c *charge) {
-	if c.list == nil {
+	if c.node.in == nil {
 		return
 	}
-	c.list.remove(c)
+	c.node.in.remove(&c.node)
 	b.shareLocked(c, c.size > b.smallMax, -c.size)
-}
-
-// chargeList is a list of charges that costs no allocation.
-type chargeList struct {
-	first, last *charge
-}
-
-func (l *chargeList) pushBack(c *charge) {
-	c.list, c.prev, c.next = l, l.last, nil
-	if l.last == nil {
-		l.first = c
-	} else {
-		l.last.next = c
-	}
-	l.last = c
-}
-
-func (l *chargeList) pushFront(c *charge) {
-	c.list, c.prev, c.next = l, nil, l.first
-	if l.first == nil {
-		l.last = c
-	} else {
-		l.first.prev = c
-	}
-	l.first = c
-}
-
-func (l *chargeList) remove(c *charge) {
-	if c.prev == nil {
-		l.first = c.next
-	} else {
-		c.prev.next = c.next
-	}
-	if c.next == nil {
-		l.last = c.prev
-	} else {
-		c.next.prev = c.prev
-	}
-	c.list, c.prev, c.next = nil, nil, nil
 }

@@ -155,7 +155,7 @@ func TestByteBudgetDisplacesAllOrNothing(t *testing.T) {
 	}
 	require.Error(t, b.open(budgetKey(2), nil).grow(60))
 	require.EqualValues(t, 100, b.stats().InUse)
-	require.Equal(t, greedy[0], b.clients[budgetKey(1)].big.first, "order kept")
+	require.Equal(t, greedy[0], b.clients[budgetKey(1)].big.front(), "order kept")
 	for _, c := range greedy {
 		c.close()
 	}

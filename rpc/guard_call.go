@@ -159,8 +159,9 @@ func (m *messageScope) admit(cp *callProc, msg *jsonrpcMessage, s *callScope) (w
 			m.bound = g.waitBound(now, left)
 		}
 	}
-	s.permit, why = g.acquire(cp.ctx, gateRequest{class: s.class, key: m.key, method: msg.Method, now: now, bound: m.bound})
-	if s.permit.waited > 0 {
+	s.permit = gateCall{class: s.class, key: m.key, method: msg.Method, since: now, bound: m.bound}
+	why = g.acquire(cp.ctx, &s.permit)
+	if why == admitted && s.permit.waited > 0 {
 		admissionWaitTimer.Update(s.permit.waited)
 	}
 	return why

@@ -38,14 +38,9 @@ type connTable struct {
 
 	mu      sync.Mutex
 	count   int
-	held    shares // connections by client
-	idle    shares // those of them that may be closed, by client
-	clients map[clientKey]*connClient
-}
-
-// connClient lists the idle connections of one client, longest idle first.
-type connClient struct {
-	first, last *connPlace
+	held    shares                                // connections by client
+	idle    shares                                // those of them that may be closed, by client
+	clients map[clientKey]*linkedList[*connPlace] // the idle ones, longest idle first
 }
 
 // connTouch is how exactly the last activity of a connection is known.
@@ -59,16 +54,15 @@ type connPlace struct {
 	touched atomic.Int64 // mclock.AbsTime
 
 	// Guarded by t.mu.
-	busy       bool
-	gone       bool
-	list       *connClient
-	prev, next *connPlace
+	busy bool
+	gone bool
+	node listNode[*connPlace]
 }
 
 // newConnTable returns a table of at most max connections, perClient of one
 // client.
 func newConnTable(max, perClient int, clock mclock.Clock) *connTable {
-	return &connTable{max: max, perClient: perClient, clock: clock, clients: make(map[clientKey]*connClient)}
+	return &connTable{max: max, perClient: perClient, clock: clock, clients: make(map[clientKey]*linkedList[*connPlace])}
 }
 
 // add takes a place for a connection of the given client. evict, called without
@@ -76,6 +70,7 @@ func newConnTable(max, perClient int, clock mclock.Clock) *connTable {
 // It returns nil if the connection is refused.
 func (t *connTable) add(key clientKey, evict func()) *connPlace {
 	p := &connPlace{t: t, key: key, evict: evict}
+	p.node.of = p
 	p.touched.Store(int64(t.clock.Now()))
 	victim, ok := t.admit(p)
 	if !ok {
@@ -107,7 +102,7 @@ func (t *connTable) admit(p *connPlace) (victim *connPlace, ok bool) {
 		if t.dry {
 			return nil, false
 		}
-		victim = t.clients[greedy].first
+		victim = t.clients[greedy].front()
 		t.removeLocked(victim)
 	}
 	t.insertLocked(p)
@@ -138,7 +133,7 @@ func (p *connPlace) touch() {
 	p.touched.Store(int64(now))
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
-	if p.list != nil {
+	if p.node.in != nil {
 		p.t.unlinkLocked(p)
 		p.t.linkLocked(p)
 	}
@@ -182,37 +177,21 @@ func (t *connTable) linkLocked(p *connPlace) {
 	}
 	c := t.clients[p.key]
 	if c == nil {
-		c = new(connClient)
+		c = new(linkedList[*connPlace])
 		t.clients[p.key] = c
 	}
-	p.list, p.prev, p.next = c, c.last, nil
-	if c.last == nil {
-		c.first = p
-	} else {
-		c.last.next = p
-	}
-	c.last = p
+	c.pushBack(&p.node)
 	t.idle.add(p.key, 1)
 }
 
 func (t *connTable) unlinkLocked(p *connPlace) {
-	c := p.list
+	c := p.node.in
 	if c == nil {
 		return
 	}
-	if p.prev == nil {
-		c.first = p.next
-	} else {
-		p.prev.next = p.next
-	}
-	if p.next == nil {
-		c.last = p.prev
-	} else {
-		p.next.prev = p.prev
-	}
-	p.list, p.prev, p.next = nil, nil, nil
+	c.remove(&p.node)
 	t.idle.remove(p.key, 1)
-	if c.first == nil {
+	if c.n == 0 {
 		delete(t.clients, p.key)
 	}
 }

@@ -121,9 +121,7 @@ func TestConnsModel(t *testing.T) {
 			}
 			listed := 0
 			for _, cl := range ct.clients {
-				for p := cl.first; p != nil; p = p.next {
-					listed++
-				}
+				listed += len(cl.records(t))
 			}
 			require.Equal(t, n, listed, "seed %d", seed)
 		}

@@ -8,14 +8,10 @@ import (
 	"github.com/ethereum/go-ethereum/common/mclock"
 )
 
-// The gate's records of clients and calls. Both are kept for reuse, so that a call
-// of a client seen lately is admitted without an allocation. The gate's lock
-// guards them all.
+// The gate's records of clients and calls. Those of clients are kept for a while, so that
+// a call of a client seen lately is admitted without an allocation.
 
-const (
-	idleClients = 1024 // clients without calls that are remembered
-	spareCalls  = 1024 // records of ended calls that are kept
-)
+const idleClients = 1024 // clients without calls that are remembered, or up to twice as many
 
 // gateClient is what the gate knows of one client.
 type gateClient struct {
@@ -27,35 +23,41 @@ type gateClient struct {
 	// Places in the queue: all, and those of compute and of heavy calls.
 	places, compute, heavy shareHolder
 
-	prev, next *gateClient // in the list of idle clients, if calls is 0
+	used bool                  // since forgetLocked came by
+	node listNode[*gateClient] // in the list of all clients
 }
 
 type callState uint8
 
 const (
-	callSpare   callState = iota
-	callWaiting           // in the queue; in a dry run it executes all the same
-	callRunning           // holds its permits
-	callOutside           // dry run only: refused in the books, executes without permits
+	callSpare   callState = iota // not in the gate's books
+	callWaiting                  // in the queue; in a dry run it executes all the same
+	callRunning                  // holds its permits
+	callOutside                  // dry run only: refused in the books, executes without permits
 )
 
-// gateCall is one call at the gate. Records are reused, and gen tells the uses
-// apart so that a permit released twice is noticed.
+// gateCall is one call at the gate: what its maker says of it, and what the gate notes.
+// It belongs to its maker, who passes it to acquire and, if it was admitted, calls end
+// exactly once. Then it may be used again, with since and bound set anew.
 type gateCall struct {
-	gen    uint64
-	state  callState
 	class  callClass
+	key    clientKey
+	method string         // of a known method, shown in the live dump
+	since  mclock.AbsTime // when it arrived; 0: the gate reads the clock if it has to
+	bound  mclock.AbsTime // when waiting ends; 0: the gate's longest wait from now
+
+	// The rest is the gate's, and guarded by its lock while a call waits or executes;
+	// but what the fast path does is guarded by the slot.
+	gate   *gate
+	slot   *fastSlot // where the fast path put it; its maker's
+	state  callState
+	why    refusal // set when a waiter is refused
 	client *gateClient
-	method string
 	seq    uint64
-	since  mclock.AbsTime
-	bound  mclock.AbsTime
 	index  int           // in boundHeap, while waiting
 	waited time.Duration // set when a waiter is admitted
-	why    refusal       // set when a waiter is refused
 	ready  chan struct{} // capacity 1: the wait is over
-
-	prev, next *gateCall // in a flow, in the list of running calls, or (next) of spare ones
+	node   listNode[*gateCall]
 }
 
 // clientLocked returns what is known of a client, at first nothing.
@@ -63,116 +65,55 @@ func (g *gate) clientLocked(key clientKey) *gateClient {
 	client := g.clients[key]
 	if client == nil {
 		client = &gateClient{key: key}
+		client.node.of = client
 		client.places.key, client.compute.key, client.heavy.key = key, key, key
 		for class := range client.flows {
-			client.flows[class].client = client
+			f := &client.flows[class]
+			f.client, f.node.of = client, f
 		}
 		g.clients[key] = client
-		g.toIdleLocked(client)
+		g.known.pushBack(&client.node)
+		g.forgetLocked()
 	}
 	return client
 }
 
-// toIdleLocked notes that client has no calls, and forgets the client that has
-// been without any for longest if there are too many.
-func (g *gate) toIdleLocked(client *gateClient) {
-	g.idle.append(client)
-	if g.idle.n > idleClients {
-		oldest := g.idle.first
-		g.idle.remove(oldest)
-		delete(g.clients, oldest.key)
+// forgetLocked looks at two clients for each that is new, and forgets those that have no
+// calls and have had none since it looked at them last, if there are too many. That is
+// almost as good as to forget who has been idle for longest, and a call whose client is
+// known costs nothing.
+func (g *gate) forgetLocked() {
+	for range 2 {
+		if g.known.n <= idleClients+g.active {
+			return
+		}
+		oldest := g.known.front()
+		g.known.remove(&oldest.node)
+		if oldest.calls == 0 && !oldest.used {
+			delete(g.clients, oldest.key)
+			continue
+		}
+		oldest.used = false
+		g.known.pushBack(&oldest.node)
 	}
 }
 
-func (g *gate) newCallLocked(client *gateClient, r *gateRequest, now mclock.AbsTime) *gateCall {
+// joinLocked counts c among the calls of client, which is its own.
+func (g *gate) joinLocked(c *gateCall, client *gateClient) {
+	c.client, c.node.of = client, c
 	if client.calls == 0 {
-		g.idle.remove(client)
+		g.active++
+		client.used = true
 	}
 	client.calls++
-
-	c := g.spare
-	if c != nil {
-		g.spare, c.next = c.next, nil
-		g.spares--
-	} else {
-		c = new(gateCall)
-	}
-	g.seq++
-	c.client, c.class, c.method = client, r.class, r.method
-	c.seq, c.since, c.waited, c.why = g.seq, now, 0, admitted
-	return c
 }
 
-func (g *gate) freeCallLocked(c *gateCall) {
-	client := c.client
-	c.gen++
-	c.state, c.client, c.method = callSpare, nil, ""
-	if g.spares < spareCalls {
-		c.next, g.spare = g.spare, c
-		g.spares++
+// leaveLocked ends what the gate knows of c.
+func (g *gate) leaveLocked(c *gateCall) {
+	if c.client.calls--; c.client.calls == 0 {
+		g.active--
 	}
-	if client.calls--; client.calls == 0 {
-		g.toIdleLocked(client)
-	}
-}
-
-// callList is a list of calls in order of admission.
-type callList struct{ first, last *gateCall }
-
-func (l *callList) append(c *gateCall) {
-	c.prev, c.next = l.last, nil
-	if l.last != nil {
-		l.last.next = c
-	} else {
-		l.first = c
-	}
-	l.last = c
-}
-
-func (l *callList) remove(c *gateCall) {
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		l.first = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	} else {
-		l.last = c.prev
-	}
-	c.prev, c.next = nil, nil
-}
-
-// clientList is a list of clients without calls, the one without for longest first.
-type clientList struct {
-	first, last *gateClient
-	n           int
-}
-
-func (l *clientList) append(c *gateClient) {
-	c.prev, c.next = l.last, nil
-	if l.last != nil {
-		l.last.next = c
-	} else {
-		l.first = c
-	}
-	l.last = c
-	l.n++
-}
-
-func (l *clientList) remove(c *gateClient) {
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		l.first = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	} else {
-		l.last = c.prev
-	}
-	c.prev, c.next = nil, nil
-	l.n--
+	c.client, c.state = nil, callSpare
 }
 
 // boundHeap is a heap.Interface of waiting calls, the next to expire first.

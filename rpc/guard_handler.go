@@ -38,15 +38,15 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 		h.ServeHTTP(w, r)
 		return
 	}
-	p, why := g.admitQuery(r, scope)
-	if why != admitted {
+	var call gateCall
+	if g.admitQuery(&call, r, scope) != admitted {
 		g.refuseQuery(w)
 		return
 	}
 	held, err := g.replies.reserve(scope.key, replyKind{method: graphqlMethod})
 	if err != nil {
-		g.admission.gate.books[p.class].refuse(refusedReply)
-		p.end(outcomeRefused)
+		g.admission.gate.books[call.class].refuse(refusedReply)
+		call.end(outcomeRefused)
 		answerQuery(w, g.admission.status, errorMessage(err))
 		return
 	}
@@ -54,7 +54,7 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 	reply := newQueryWriter(w, scope, held)
 	how := outcomeFailed // unless it returns
 	func() {
-		defer func() { p.end(how) }()
+		defer func() { call.end(how) }()
 		h.ServeHTTP(reply, r)
 		switch {
 		case r.Context().Err() != nil:
@@ -90,13 +90,18 @@ func (b *frameBody) Read(p []byte) (int, error) {
 func (b *frameBody) Close() error { return nil }
 
 // admitQuery asks the gate for the permits of one query.
-func (g *Guard) admitQuery(r *http.Request, scope *requestScope) (permit, refusal) {
+func (g *Guard) admitQuery(call *gateCall, r *http.Request, scope *requestScope) refusal {
 	gate := g.admission.gate
 	now := gate.clock.Now()
 	left, _ := ContextRequestTimeout(r.Context())
-	return gate.acquire(r.Context(), gateRequest{
-		class: g.admission.classes.classify(graphqlMethod, nil), key: scope.key, method: graphqlMethod, now: now, bound: gate.waitBound(now, left),
-	})
+	*call = gateCall{
+		class:  g.admission.classes.classify(graphqlMethod, nil),
+		key:    scope.key,
+		method: graphqlMethod,
+		since:  now,
+		bound:  gate.waitBound(now, left),
+	}
+	return gate.acquire(r.Context(), call)
 }
 
 // refuseQuery answers a query that the gate refused. Its body has been read.

@@ -131,7 +131,7 @@ func (m *admissionMetrics) update(of []*guardAdmission) {
 		limitSum(&sum.limits.Heavy, s.limits.Heavy)
 		limitSum(&sum.limits.Parked, s.limits.Parked)
 		for class := range classes {
-			t := a.gate.books[class].total()
+			t := a.gate.book(callClass(class))
 			classes[class].add(&t)
 			total.add(&t)
 		}

@@ -106,22 +106,17 @@ func (l *gateLimits) of(kind permitKind) int {
 }
 
 // allow reports whether one more call of the class may execute beside those that
-// hold the given permits.
+// hold the given permits, as far as it is not about the permit to execute.
 func (l *gateLimits) allow(class callClass, held *permitCounts) bool {
 	switch class {
 	case classParked:
 		return held[permitParked] < l.Parked
 	case classHeavy:
-		if held[permitHeavy] >= l.Heavy {
-			return false
-		}
-		fallthrough
+		return held[permitHeavy] < l.Heavy && held[permitCPU] < l.CPU
 	case classCompute:
-		if held[permitCPU] >= l.CPU {
-			return false
-		}
+		return held[permitCPU] < l.CPU
 	}
-	return held[permitExec] < l.Concurrency
+	return true
 }
 
 // heavyPlaces returns how many places of the queue heavy calls may take.
@@ -144,6 +139,7 @@ const (
 	outcomeFailed            // the client was sent an error
 	outcomeCancelled         // the client was gone before the method returned
 	outcomeRefused           // refused after admission, and counted as that already
+	numOutcomes
 )
 
 // refusal is why a call was not admitted.
@@ -181,6 +177,8 @@ func (r refusal) String() string {
 type classBook struct {
 	arrived, served, failed, cancelled atomic.Uint64
 	refused                            [numRefusals]atomic.Uint64
+
+	_ [cacheLine]byte // the next class is counted by other processors
 }
 
 func (b *classBook) refuse(r refusal) {

@@ -37,34 +37,26 @@ type fairQueue struct {
 
 // flowRing holds the flows of one class, the next one to be served first.
 type flowRing struct {
-	first, last *flow
-	calls       int
+	flows linkedList[*flow]
+	calls int
 }
 
 // flow is the FIFO of one client's calls of one class.
 type flow struct {
-	client      *gateClient
-	first, last *gateCall
-	calls       int
-	turn        uint64
-	prev, next  *flow // in the ring, if calls > 0
+	client *gateClient
+	calls  linkedList[*gateCall]
+	turn   uint64
+	node   listNode[*flow] // in the ring, if it has calls
 }
 
 // push appends c to its client's flow.
 func (q *fairQueue) push(c *gateCall) {
 	f := &c.client.flows[c.class]
 	ring := &q.rings[c.class]
-	c.prev, c.next = f.last, nil
-	if f.last != nil {
-		f.last.next = c
-	} else {
-		f.first = c
-	}
-	f.last = c
-	f.calls++
+	f.calls.pushBack(&c.node)
 	ring.calls++
 	q.total++
-	if f.calls == 1 {
+	if f.calls.n == 1 {
 		q.turn++
 		ring.append(f, q.turn)
 	}
@@ -74,22 +66,11 @@ func (q *fairQueue) push(c *gateCall) {
 func (q *fairQueue) remove(c *gateCall) {
 	f := &c.client.flows[c.class]
 	ring := &q.rings[c.class]
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		f.first = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	} else {
-		f.last = c.prev
-	}
-	c.prev, c.next = nil, nil
-	f.calls--
+	f.calls.remove(&c.node)
 	ring.calls--
 	q.total--
-	if f.calls == 0 {
-		ring.unlink(f)
+	if f.calls.n == 0 {
+		ring.flows.remove(&f.node)
 	}
 }
 
@@ -98,8 +79,8 @@ func (q *fairQueue) take(c *gateCall) {
 	q.remove(c)
 	q.turn++
 	for class := range q.rings {
-		if f := &c.client.flows[class]; f.calls > 0 {
-			q.rings[class].unlink(f)
+		if f := &c.client.flows[class]; f.calls.n > 0 {
+			q.rings[class].flows.remove(&f.node)
 			q.rings[class].append(f, q.turn)
 		}
 	}
@@ -109,7 +90,7 @@ func (q *fairQueue) take(c *gateCall) {
 func (q *fairQueue) newest(client *gateClient) *gateCall {
 	var newest *gateCall
 	for class := range client.flows {
-		if c := client.flows[class].last; c != nil && (newest == nil || c.seq > newest.seq) {
+		if c := client.flows[class].calls.back(); c != nil && (newest == nil || c.seq > newest.seq) {
 			newest = c
 		}
 	}
@@ -118,25 +99,5 @@ func (q *fairQueue) newest(client *gateClient) *gateCall {
 
 func (r *flowRing) append(f *flow, turn uint64) {
 	f.turn = turn
-	f.prev, f.next = r.last, nil
-	if r.last != nil {
-		r.last.next = f
-	} else {
-		r.first = f
-	}
-	r.last = f
-}
-
-func (r *flowRing) unlink(f *flow) {
-	if f.prev != nil {
-		f.prev.next = f.next
-	} else {
-		r.first = f.next
-	}
-	if f.next != nil {
-		f.next.prev = f.prev
-	} else {
-		r.last = f.prev
-	}
-	f.prev, f.next = nil, nil
+	r.flows.pushBack(&f.node)
 }

@@ -34,7 +34,8 @@ func BenchmarkRefusedEntry(b *testing.B) {
 			srv := newPlainServer()
 			srv.SetGuard(g)
 			srv.RegisterName("test", newSlowService())
-			held, _ := g.admission.gate.acquire(context.Background(), gateRequest{class: classNormal})
+			held := &gateCall{class: classNormal}
+			g.admission.gate.acquire(context.Background(), held)
 			defer held.release()
 			body := `[` + strings.TrimSuffix(strings.Repeat(call(1, test.method)+`,`, entries), ",") + `]`
 			b.ReportAllocs()

@@ -98,7 +98,7 @@ type callScope struct {
 	g       *Guard
 	message *messageScope
 	class   callClass
-	permit  permit
+	permit  gateCall
 	worker  chan struct{} // of a heavy call: held by the worker that may run
 	refusal *refusalError // of a refused call; the rest is not used then
 
