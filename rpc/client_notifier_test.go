@@ -15,6 +15,64 @@ import (
 
 // The names of these tests are the traps that a bounded queue falls into.
 
+// TestGuardNoSilentGap: the first event that does not fit ends its subscription, whatever
+// the reason. What fits again later is not delivered either, so the client has a prefix
+// of the events and knows that there is no more.
+func TestGuardNoSilentGap(t *testing.T) {
+	small, large := textEvent(0, "small"), textEvent(0, strings.Repeat("x", 600_000))
+	for reason, refused := range map[dropReason]func(s, other *clientNotifier) *Event{
+		dropEvents: func(s, other *clientNotifier) *Event { return small },
+		dropBytes:  func(s, other *clientNotifier) *Event { return textEvent(0, strings.Repeat("x", 2<<20)) },
+		dropConnBytes: func(s, other *clientNotifier) *Event {
+			for other.notify(large, true) == nil && other.out.bytes+large.size < other.out.limits.connBytes {
+			}
+			return large
+		},
+		dropTooLarge: func(s, other *clientNotifier) *Event { return textEvent(0, strings.Repeat("x", 4<<20)) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := newFakeConn()
+			limits := testLimits
+			limits.notice, limits.result = true, 3<<20
+			if reason == dropConnBytes {
+				limits.connBytes = limits.bytes
+			}
+			o := newTestOutbox(t, conn, wsFraming, limits)
+			s, other := liveSub(o, "0x1"), liveSub(o, "0x2")
+			require.NoError(t, s.notify(textEvent(0, "begun"), true))
+			synctest.Wait()
+			want := []string{notification("0x1", "begun")}
+			if reason != dropEvents {
+				require.NoError(t, s.notify(small, true))
+			}
+			for reason == dropEvents && s.notify(small, true) == nil {
+			}
+			if s.isOver() == (reason != dropEvents) {
+				t.Fatal("over too early, or not at all")
+			}
+			if reason != dropEvents {
+				require.Error(t, s.notify(refused(s, other), true))
+			}
+			require.Equal(t, reason, dropsOf(o)[0].Reason)
+			conn.letAll()
+			synctest.Wait() // there is room again
+			require.ErrorIs(t, s.notify(small, true), errSubscriptionOver)
+			synctest.Wait()
+			var got []string
+			for _, msg := range conn.messages(wsFraming) {
+				if strings.Contains(msg, `"0x1"`) {
+					got = append(got, msg)
+				}
+			}
+			require.Equal(t, want, got[:1])
+			require.Len(t, got, 2, "what waited is discarded, and the last message is the reason")
+			require.Contains(t, got[1], string(reason))
+			other.cancel()
+			requireEmpty(t, o)
+		})
+	}
+}
+
 // TestGuardHealthyReaderOfLargeBlockIsNotDropped: one block carries more logs than the
 // queue has places; it is one event.
 func TestGuardHealthyReaderOfLargeBlockIsNotDropped(t *testing.T) {

@@ -28,6 +28,8 @@ type PollingFilters interface {
 	Alive(ids []ID) []bool
 	// Uninstall removes a filter, as its client's call would.
 	Uninstall(id ID)
+	// Forget takes a filter off the books that its client has uninstalled.
+	Forget(id ID)
 }
 
 // filterOwner is the receiver of the methods that make polling filters.
@@ -39,8 +41,8 @@ type filterOwner interface {
 //
 // A filter is entered when the call that makes it returns, and leaves when its
 // client uninstalls it or when it is found gone: filters expire by themselves, and
-// those that overflow are removed. They are looked for when a place is needed, at
-// most once in sweepPause.
+// those that overflow are removed. They are looked for every sweepTick, and when a
+// place is needed, then at most once in sweepPause.
 //
 // A client may have as many as are idle, up to its own limit. When the node has no
 // place left, the client that has most loses the one it has not polled for longest,
@@ -54,6 +56,7 @@ type filterBook struct {
 	held     shares // places, those being made included
 	taken    int
 	swept    mclock.AbsTime
+	timer    mclock.Timer // set while there are filters
 	refused  int64
 	displace int64
 }
@@ -65,8 +68,13 @@ type filterPlace struct {
 	kept   *charge // for what it keeps of its request
 }
 
-// sweepPause is the least time between two searches for filters that have gone.
-const sweepPause = time.Second
+const (
+	// sweepPause is the least time between two searches for filters that have gone.
+	sweepPause = time.Second
+
+	// sweepTick is how long a filter that has expired is counted at most.
+	sweepTick = 10 * time.Second
+)
 
 var (
 	filterActiveGauge    = metrics.NewRegisteredGauge("rpc/filter/active", nil)
@@ -136,6 +144,21 @@ func (b *filterBook) enter(id ID, client clientKey, owner PollingFilters) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.filters[id] = &filterPlace{client: client, owner: owner, polled: b.clock.Now()}
+	if b.timer == nil {
+		b.timer = b.clock.AfterFunc(sweepTick, b.tick)
+	}
+}
+
+// tick looks for filters that have gone while nobody needs their places.
+func (b *filterBook) tick() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.swept = b.clock.Now()
+	b.sweepAndLock()
+	b.timer = nil
+	if len(b.filters) > 0 {
+		b.timer = b.clock.AfterFunc(sweepTick, b.tick)
+	}
 }
 
 // unreserve gives back a place on which no filter was made.
@@ -154,11 +177,15 @@ func (b *filterBook) polled(id ID) {
 	}
 }
 
-// leave takes a filter off the books. It may have left already.
+// leave takes a filter off all books. It may have left already.
 func (b *filterBook) leave(id ID) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	p := b.filters[id]
 	b.leaveLocked(id)
+	b.mu.Unlock()
+	if p != nil {
+		p.owner.Forget(id)
+	}
 }
 
 func (b *filterBook) leaveLocked(id ID) {

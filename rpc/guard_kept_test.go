@@ -46,6 +46,7 @@ func (s *hoardService) UninstallFilter(id ID) bool {
 func (s *hoardService) PollingFilters() (PollingFilters, bool)       { return s, true }
 func (s *hoardService) Limit(id ID, client any, limits FilterLimits) {}
 func (s *hoardService) Uninstall(id ID)                              { s.UninstallFilter(id) }
+func (s *hoardService) Forget(ID)                                    {}
 
 func (s *hoardService) Alive(ids []ID) []bool {
 	s.mu.Lock()

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core"
 	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/ethereum/go-ethereum/params"
 	"github.com/ethereum/go-ethereum/rpc"
 	"github.com/stretchr/testify/require"
 )
@@ -75,6 +78,36 @@ func TestGuardReorgedLogsAreEncodedAnew(t *testing.T) {
 		require.NotEqual(t, string(added), string(gone))
 		time.Sleep(recentTime + time.Second)
 	})
+}
+
+// TestGuardFullTransactionsDependOnTheHead: a transaction announced again under another
+// head is told as it looks from there.
+func TestGuardFullTransactionsDependOnTheHead(t *testing.T) {
+	s := newFilterServer(t, rpc.DefaultGuardConfig)
+	config := *params.TestChainConfig
+	config.LondonBlock = big.NewInt(10) // before it, nobody has sent such a transaction
+	s.backend.config = &config
+	c := s.dial(0)
+	c.make("eth_subscribe", "newPendingTransactions", true)
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	tx := types.MustSignNewTx(key, types.LatestSigner(&config), &types.DynamicFeeTx{
+		ChainID: config.ChainID, GasFeeCap: big.NewInt(3000), GasTipCap: big.NewInt(1), Gas: 21000, To: &common.Address{1}, Value: new(big.Int),
+	})
+	for _, at := range []struct {
+		head uint64
+		from common.Address
+	}{{5, common.Address{}}, {10, crypto.PubkeyToAddress(key.PublicKey)}, {6, common.Address{}}} {
+		s.backend.head.Store(testHeader(at.head))
+		s.backend.txs.Send(core.NewTxsEvent{Txs: []*types.Transaction{tx}})
+		var got struct {
+			From common.Address
+			Hash common.Hash
+		}
+		require.NoError(t, json.Unmarshal(c.read().Params.Result, &got))
+		require.Equal(t, tx.Hash(), got.Hash)
+		require.Equal(t, at.from, got.From, "seen from %d", at.head)
+	}
 }
 
 // TestGuardEventOfHeader has the number that a dropped client is told.

@@ -51,8 +51,9 @@ func (api *FilterAPI) guard() *guardFilters {
 // made when the guard learns of the filter, or before, when the filter's first event
 // comes before that.
 //
-// A filter that upstream has removed is noticed at the next sweep, or when its next
-// event finds it gone: there is no one place where upstream removes filters.
+// A filter that its client uninstalls leaves with that call. One that expires is
+// noticed at the guard's next sweep, within seconds: there is no one place where
+// upstream removes filters.
 type pollingFilter struct {
 	client  any // opaque: comparable, equal for filters of one client; nil: not known, or trusted
 	limited bool
@@ -105,6 +106,18 @@ func (g *pollingGuard) Alive(ids []rpc.ID) []bool {
 func (g *pollingGuard) Uninstall(id rpc.ID) {
 	(*FilterAPI)(g).UninstallFilter(id)
 	filterDroppedGauge.Inc(1)
+}
+
+// Forget takes a filter off the books that has been uninstalled.
+func (g *pollingGuard) Forget(id rpc.ID) {
+	api := (*FilterAPI)(g)
+	api.filtersMu.Lock()
+	defer api.filtersMu.Unlock()
+	books := api.guard()
+	if p := books.polling[id]; p != nil {
+		books.addLocked(p, -p.queued)
+		delete(books.polling, id)
+	}
 }
 
 // guardQueued notes that bytes were queued in a filter. It uninstalls the filter if

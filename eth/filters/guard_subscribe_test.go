@@ -3,6 +3,7 @@
 package filters
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -32,11 +33,14 @@ type feedBackend struct {
 	rmLogs event.Feed
 	chain  event.Feed
 	head   atomic.Pointer[types.Header]
+	config *params.ChainConfig // nil: params.TestChainConfig
 }
 
-func (b *feedBackend) ChainConfig() *params.ChainConfig { return params.TestChainConfig }
-func (b *feedBackend) CurrentHeader() *types.Header     { return b.head.Load() }
-func (b *feedBackend) HistoryPruningCutoff() uint64     { return 0 }
+func (b *feedBackend) ChainConfig() *params.ChainConfig {
+	return cmp.Or(b.config, params.TestChainConfig)
+}
+func (b *feedBackend) CurrentHeader() *types.Header { return b.head.Load() }
+func (b *feedBackend) HistoryPruningCutoff() uint64 { return 0 }
 
 func (b *feedBackend) SubscribeNewTxsEvent(ch chan<- core.NewTxsEvent) event.Subscription {
 	return b.txs.Subscribe(ch)
@@ -395,7 +399,6 @@ func TestGuardFilterOverflow(t *testing.T) {
 	for _, id := range []string{polled, logs, blocks} {
 		require.Equal(t, "true", string(c.call("eth_uninstallFilter", id).Result))
 	}
-	(*pollingGuard)(s.api).Alive(nil)
 	s.api.filtersMu.Lock()
 	defer s.api.filtersMu.Unlock()
 	require.Zero(t, s.api.guard().queued)
