@@ -13,6 +13,7 @@ import (
 type bodyQueue struct {
 	mu     sync.Mutex
 	waits  []*charge
+	few    [2]*charge // room for waits, which are seldom more
 	closed bool
 }
 
@@ -20,6 +21,9 @@ func (q *bodyQueue) push(mem *charge) {
 	q.mu.Lock()
 	closed := q.closed
 	if !closed {
+		if len(q.waits) == 0 {
+			q.waits = q.few[:0]
+		}
 		q.waits = append(q.waits, mem)
 	}
 	q.mu.Unlock()
@@ -36,6 +40,7 @@ func (q *bodyQueue) pop() *charge {
 		return nil
 	}
 	mem := q.waits[0]
+	q.waits[0] = nil
 	if q.waits = q.waits[1:]; len(q.waits) == 0 {
 		q.waits = nil
 	}

@@ -56,6 +56,7 @@ type intake struct {
 	mem     *charge // of the message being read, nil between messages
 	charged int64
 	done    []*charge // of messages that are complete and not taken yet
+	few     [2]*charge
 
 	reading  bool
 	entered  mclock.AbsTime // when the read now going on began
@@ -130,6 +131,9 @@ func (in *intake) take(p []byte) (*charge, error) {
 				return in.dropLocked(), in.err
 			}
 			in.mem.trim(in.follow.received)
+			if len(in.done) == 0 {
+				in.done = in.few[:0]
+			}
 			in.done = append(in.done, in.mem)
 			in.mem, in.charged = nil, 0
 		}
@@ -139,8 +143,11 @@ func (in *intake) take(p []byte) (*charge, error) {
 
 // openLocked returns the charge of a message that begins.
 func (in *intake) openLocked() *charge {
-	return in.budget.open(in.key, func() { in.fail(in.displacedError()) })
+	return in.budget.openIn(new(charge), in.key, in)
 }
+
+// evicted implements evictee.
+func (in *intake) evicted() { in.fail(in.displacedError()) }
 
 func (in *intake) displacedError() error {
 	return &budgetError{Wanted: budgetStep, Limit: in.budget.stats().Limit}
@@ -162,6 +169,7 @@ func (in *intake) next() *charge {
 		return nil
 	}
 	mem := in.done[0]
+	in.done[0] = nil
 	if in.done = in.done[1:]; len(in.done) == 0 {
 		in.done = nil
 	}
