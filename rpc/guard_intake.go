@@ -143,8 +143,11 @@ func (in *intake) take(p []byte) (*charge, error) {
 
 // openLocked returns the charge of a message that begins.
 func (in *intake) openLocked() *charge {
-	return in.budget.openIn(new(charge), in.key, in)
+	return in.budget.openIn(messageCharges.Get().(*charge), in.key, in)
 }
+
+// messageCharges holds charges for reuse. Only the last owner may put one back.
+var messageCharges = sync.Pool{New: func() any { return new(charge) }}
 
 // evicted implements evictee.
 func (in *intake) evicted() { in.fail(in.displacedError()) }

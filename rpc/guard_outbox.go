@@ -193,12 +193,17 @@ func (o *outbox) forget(id ID) {
 // writeReply writes one message, or a batch of them as one, and returns when it has
 // left or will not.
 func (o *outbox) writeReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error {
-	item := outboxItem{msg: msg, batch: batch, wait: new(outboxWait)}
 	o.mu.Lock()
 	if o.err != nil {
 		o.mu.Unlock()
 		return o.err
 	}
+	if !o.writing && o.queue.len() == 0 && !o.controlWaits() {
+		o.writing = true
+		o.mu.Unlock()
+		return o.sendReply(msg, batch)
+	}
+	item := outboxItem{msg: msg, batch: batch, wait: new(outboxWait)}
 	o.queue.push(item)
 	if o.writing {
 		item.wait.done = make(chan struct{})
@@ -209,6 +214,38 @@ func (o *outbox) writeReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error 
 	o.mu.Unlock()
 	(&outboxWriter{o: o}).run(item.wait)
 	return item.wait.err
+}
+
+// sendReply is writeReply for an outbox in which nothing waits: most replies find it so,
+// and need no place in its queue. The writing flag is the caller's. What has come
+// meanwhile is left to another goroutine.
+func (o *outbox) sendReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error {
+	b := newFrameBatch(o.framing)
+	if msg != nil {
+		b.reply(msg)
+	} else {
+		b.replyBatch(batch)
+	}
+	done, err := o.conn.trySend(b)
+	if !done && err == nil {
+		err = o.conn.send(b)
+	}
+	o.mu.Lock()
+	if err != nil {
+		(&outboxWriter{o: o, batch: b}).failAndUnlock(err)
+		return err
+	}
+	o.sent++
+	if o.err == nil && o.queue.len() == 0 && !o.controlWaits() {
+		o.writing = false
+		o.mu.Unlock()
+		b.recycle()
+		return nil
+	}
+	o.mu.Unlock()
+	b.reset()
+	go (&outboxWriter{o: o, batch: b}).run(nil)
+	return nil
 }
 
 // wakeAndUnlock starts the writer if something waits and none is at work.

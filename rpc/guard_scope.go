@@ -57,8 +57,12 @@ func messageOf(ctx context.Context) *messageScope {
 
 // releaseBody gives the message's bytes back. It may be called more than once.
 func (m *messageScope) releaseBody() {
-	if m.conn != nil {
-		m.body.Swap(nil).close()
+	if m.conn == nil {
+		return
+	}
+	if mem := m.body.Swap(nil); mem != nil {
+		mem.close()
+		messageCharges.Put(mem) // nobody else knows of it by now
 	}
 }
 
