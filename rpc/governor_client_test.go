@@ -93,7 +93,7 @@ func (e *stubEndpoint) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a.header == nil {
 		a.header = make(http.Header)
 	}
-	if a.body == "" && r.calls[0].ID != nil {
+	if a.body == "" && len(r.calls) > 0 && r.calls[0].ID != nil {
 		var elems []string
 		for i, call := range r.calls {
 			body := fmt.Sprintf(`"result":%q`, call.Method)

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,6 +378,10 @@ func TestGuardAnswersOddRequestsAsStock(t *testing.T) {
 		defer resp.Body.Close()
 		out, _ := io.ReadAll(resp.Body)
 		resp.Header.Del("Date")
+		if n := len(out); n > 0 && out[n-1] == '\n' { // up to v1.17.3 replies end so
+			out = out[:n-1]
+			resp.Header.Set("Content-Length", strconv.Itoa(len(out)))
+		}
 		return result{resp.StatusCode, string(out), resp.Header}
 	}
 	tooMany := "[" + strings.Repeat("0,", 50) + "0]"

@@ -148,7 +148,7 @@ func TestGuardReplyBytesAsStock(t *testing.T) {
 	} {
 		r.send(ours, msg)
 		plain.send(theirs, msg)
-		got, want := r.receive(ours), plain.receive(theirs)
+		got, want := r.receive(ours), strings.TrimSuffix(plain.receive(theirs), "\n") // up to v1.17.3 it ends so
 		if got != want {
 			t.Errorf("%.80s over WebSocket:\n got %.200s (%d)\nwant %.200s (%d)", msg, got, len(got), want, len(want))
 		}

@@ -10,9 +10,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"rpcguard/scripts/patchset/internal/diff"
 	"rpcguard/scripts/patchset/internal/git"
@@ -90,6 +92,36 @@ func (c *checkout) clean() error {
 	return fmt.Errorf("%s has changes that are not committed; commit or stash them first:\n  %s%s", c.dir, strings.Join(lines, "\n  "), more)
 }
 
+// onlyApplied reports whether what is not committed is an apply without --commit, and
+// nothing else: that is nobody's work, and comes out again as it went in.
+func (r *repo) onlyApplied(c *checkout, base string) (bool, error) {
+	p, err := r.choose(c.tree.Read, base, true)
+	if err != nil {
+		return false, nil
+	}
+	own := make(map[string]bool)
+	for _, f := range p.set.Own {
+		own[f.Path] = true
+	}
+	changed, err := c.git.Lines("diff", "--no-ext-diff", "--no-renames", "--name-only", "-z", "HEAD", "--")
+	if err != nil {
+		return false, err
+	}
+	for _, path := range changed {
+		if own[path] {
+			continue // staged; whether it is as it was put in is looked at later
+		}
+		upstream, ok := p.after[path]
+		if !ok {
+			return false, nil
+		}
+		if head, err := c.git.Raw("cat-file", "blob", "HEAD:"+path); err != nil || head != upstream {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 type applyOptions struct {
 	commit, check, reverse bool
 	base                   string
@@ -109,7 +141,16 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 		return err
 	}
 	if err := c.clean(); err != nil {
-		return err
+		switch only, failed := r.onlyApplied(c, o.base); {
+		case failed != nil:
+			return failed
+		case !only:
+			return err
+		case o.commit && o.reverse:
+			return fmt.Errorf("%s: the patches are in it and were never committed; leave --commit out", dir)
+		case o.commit:
+			return fmt.Errorf("%s: the patches are in it already and not committed; to have a commit for each, take them out (apply --reverse) and apply anew", dir)
+		}
 	}
 	p, planErr := r.choose(c.tree.Read, o.base, o.reverse)
 	if planErr != nil {
@@ -181,7 +222,11 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 			return err
 		}
 	}
-	if err := c.tree.Write(changes, head); err != nil {
+	// From the first file on an interrupt takes everything back.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupted)
+	if err := c.tree.Write(changes, head, interrupted); err != nil {
 		return fmt.Errorf("%w\n%s was put back as it was", err, dir)
 	}
 	if head != "" {

@@ -108,6 +108,37 @@ func TestDirtyTreeRefused(t *testing.T) {
 	w.ok("apply", dir)
 }
 
+// An apply without --commit leaves a tree that is not clean. It is known for what it is,
+// and comes out again; anything beside it is somebody's work.
+func TestApplyUncommitted(t *testing.T) {
+	w := newWorld(t)
+	dir := w.checkoutOf("v1.0.0", true)
+	before := snapshot(t, dir)
+	w.ok("apply", dir)
+	w.same(dir, func() {
+		if out := w.ok("apply", dir); !strings.Contains(out, "already applied") {
+			t.Error(out)
+		}
+		w.fails([]string{"not committed", "--reverse"}, "apply", "--commit", dir)
+		w.fails([]string{"never committed"}, "apply", "--reverse", "--commit", dir)
+	})
+	write(t, filepath.Join(dir, "README"), "edited")
+	w.same(dir, func() { w.fails([]string{"not committed", "README"}, "apply", "--reverse", dir) })
+	write(t, filepath.Join(dir, "README"), before["README"])
+	w.git(dir, "add", ".")
+	w.ok("apply", "--reverse", dir)
+	w.git(dir, "add", ".")
+	if out := w.ok("apply", "--reverse", dir); !strings.Contains(out, "not applied") {
+		t.Error(out)
+	}
+	after := snapshot(t, dir)
+	for name, text := range before {
+		if after[name] != text {
+			t.Errorf("--reverse left %s differently", name)
+		}
+	}
+}
+
 func TestForeignFilesRefused(t *testing.T) {
 	w := newWorld(t)
 	dir := w.checkoutOf("v1.0.0", false)
@@ -230,7 +261,7 @@ func TestCutOffApply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.tree.Write(own, ""); err != nil { // and no Done: the process died
+		if err := c.tree.Write(own, "", nil); err != nil { // and no Done: the process died
 			t.Fatal(err)
 		}
 		w.fails([]string{"cut off", "without --check"}, "apply", "--check", dir)

@@ -461,7 +461,7 @@ func (l *laid) writePatches(base string, old, work []*diff.Patch, want map[strin
 	if err != nil {
 		return err
 	}
-	if err := t.Write(changes, ""); err != nil {
+	if err := t.Write(changes, "", nil); err != nil {
 		return err
 	}
 	if err := t.Done(); err != nil {

@@ -73,8 +73,9 @@ func (t *Tree) load() (*record, error) {
 
 // Write carries out all changes, or none: an error leaves the tree as it was.
 // Afterwards the journal still stands; Done removes it, Back undoes the change.
-// The note comes back from Pending should the process die in between.
-func (t *Tree) Write(changes []Change, note string) error {
+// The note comes back from Pending should the process die in between. A signal from
+// interrupted, which may be nil, undoes the change like an error.
+func (t *Tree) Write(changes []Change, note string, interrupted <-chan os.Signal) error {
 	dir := filepath.Join(t.root, t.journal)
 	if err := os.RemoveAll(dir); err != nil { // a journal without a list: nothing was changed
 		return err
@@ -122,7 +123,15 @@ func (t *Tree) Write(changes []Change, note string) error {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	for i, c := range changes {
-		if err := t.put(c, rec.Files[i].Mode); err != nil {
+		err := t.put(c, rec.Files[i].Mode)
+		if err == nil {
+			select {
+			case s := <-interrupted:
+				err = fmt.Errorf("stopped by a signal (%v)", s)
+			default:
+			}
+		}
+		if err != nil {
 			return errors.Join(err, t.Back())
 		}
 	}

@@ -70,7 +70,7 @@ func sample(t *testing.T) (*Tree, []Change) {
 
 func TestWriteDone(t *testing.T) {
 	tr, changes := sample(t)
-	if err := tr.Write(changes, ""); err != nil {
+	if err := tr.Write(changes, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := tr.Done(); err != nil {
@@ -113,7 +113,7 @@ func TestCutAtEveryStep(t *testing.T) {
 						err = errors.New("killed")
 					}
 				}()
-				err = tr.Write(changes, "note")
+				err = tr.Write(changes, "note", nil)
 			}()
 			stop = nil
 			if err == nil {
@@ -144,7 +144,7 @@ func TestJournalWithoutList(t *testing.T) {
 	if pending, _, err := tr.Pending(); pending || err != nil {
 		t.Fatal("taken for a change that was cut off", err)
 	}
-	if err := tr.Write(changes, ""); err != nil {
+	if err := tr.Write(changes, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := tr.Done(); err != nil {
@@ -167,7 +167,7 @@ func TestNeverThroughSymlinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		before, far := snapshot(t, tr.Root()), snapshot(t, outside)
-		if err := tr.Write(changes, ""); err == nil || !strings.Contains(err.Error(), "symlink") {
+		if err := tr.Write(changes, "", nil); err == nil || !strings.Contains(err.Error(), "symlink") {
 			t.Errorf("link at %s: %v", link, err)
 		}
 		if !maps.Equal(before, snapshot(t, tr.Root())) || !maps.Equal(far, snapshot(t, outside)) {
@@ -185,8 +185,22 @@ func TestOutOfTree(t *testing.T) {
 		if _, err := tr.Read(p); err == nil {
 			t.Errorf("%q read", p)
 		}
-		if err := tr.Write([]Change{{Path: p, Data: []byte("x")}}, ""); err == nil {
+		if err := tr.Write([]Change{{Path: p, Data: []byte("x")}}, "", nil); err == nil {
 			t.Errorf("%q written", p)
 		}
+	}
+}
+
+// An interrupt after the first file takes it back.
+func TestInterrupted(t *testing.T) {
+	tr, changes := sample(t)
+	before := snapshot(t, tr.Root())
+	interrupted := make(chan os.Signal, 1)
+	interrupted <- os.Interrupt
+	if err := tr.Write(changes, "", interrupted); err == nil || !strings.Contains(err.Error(), "interrupt") {
+		t.Fatal(err)
+	}
+	if after := snapshot(t, tr.Root()); !maps.Equal(before, after) {
+		t.Errorf("tree differs\nbefore %v\nafter  %v", before, after)
 	}
 }
