@@ -7,7 +7,7 @@
 //	go run ./scripts/mutants --quick             # those that a unit test catches within a second
 //	go run ./scripts/mutants --no-suite          # start no nodes
 //	go run ./scripts/mutants --list
-//	go run ./scripts/mutants --record            # find the tests anew, write pins.txt
+//	go run ./scripts/mutants --record            # note the tests found in pins.txt
 //
 // # Model
 //
@@ -59,7 +59,7 @@ func main() {
 	flag.StringVar(&o.skip, "skip", "", "not those whose name contains one of these")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and end")
 	flag.BoolVar(&o.quick, "quick", false, "only switched mutants with a pinned test; nothing else is tried")
-	flag.BoolVar(&o.record, "record", false, "find the tests anew and write them to pins.txt")
+	flag.BoolVar(&o.record, "record", false, "add the tests found to pins.txt; to find all anew, take the file away first")
 	noSuite := flag.Bool("no-suite", false, "do not start nodes: compiler and tests only")
 	flag.Parse()
 	o.suite = !*noSuite && !o.quick
@@ -187,7 +187,7 @@ func (j *judge) healthy(ms []*mutant) error {
 	want := make(map[string][]string)
 	for _, m := range ms {
 		p := j.pins[m.name]
-		if m.switched() && p.test != "" && !j.opt.record && !slices.Contains(want[p.pkg], p.test) {
+		if m.switched() && p.test != "" && !slices.Contains(want[p.pkg], p.test) {
 			want[p.pkg] = append(want[p.pkg], p.test)
 		}
 	}
@@ -226,15 +226,15 @@ func (j *judge) try(m *mutant) (verdict, error) {
 		return j.reverted(m)
 	}
 	p := j.pins[m.name]
-	if p.test != "" && !j.opt.record {
-		if out, err := j.tree.test(p.pkg, m.name, anchored(p.test), "60s"); err != nil {
+	if p.test != "" {
+		if out, err := j.tree.test(p.pkg, m.name, anchored(p.test), "30s"); err != nil {
 			return verdict{"test", failed(out)}, nil
 		}
 		if j.opt.quick {
 			return verdict{}, nil
 		}
 	}
-	if p.suite == "" || j.opt.record {
+	if p.suite == "" {
 		for _, pkg := range m.packages() {
 			own, err := ownTests(".", pkg)
 			if err != nil {
@@ -252,26 +252,32 @@ func (j *judge) try(m *mutant) (verdict, error) {
 }
 
 // search runs all tests of a package until one goes red, and pins it if it does so
-// twice and is green without the mutant: a test that fails by itself proves nothing.
-func (j *judge) search(m *mutant, pkg string, tests []string) (verdict, error) {
+// twice and is green without the mutant: a test that fails by itself proves nothing. One
+// that takes long, as those do that hang, counts only if there is no other.
+func (j *judge) search(m *mutant, pkg string, tests []string) (found verdict, err error) {
 	for len(tests) > 0 {
-		out, err := j.tree.test(pkg, m.name, anchored(tests...), "3m")
+		out, err := j.tree.test(pkg, m.name, anchored(tests...), "90s")
 		if err == nil {
-			return verdict{}, nil
+			break
 		}
 		test := firstFailed(out)
 		if test == "" {
 			return verdict{"test", failed(out)}, nil // the whole program ended
 		}
-		_, again := j.tree.test(pkg, m.name, anchored(test), "60s")
-		_, without := j.tree.test(pkg, "", anchored(test), "60s")
+		begun := time.Now()
+		_, again := j.tree.test(pkg, m.name, anchored(test), "20s")
+		took := time.Since(begun)
+		_, without := j.tree.test(pkg, "", anchored(test), "20s")
 		if again != nil && without == nil {
 			j.pins[m.name] = pin{pkg: pkg, test: test}
-			return verdict{"test", pkg + " " + test}, nil
+			found = verdict{"test", pkg + " " + test}
+			if took < 5*time.Second {
+				break
+			}
 		}
 		tests = slices.DeleteFunc(slices.Clone(tests), func(t string) bool { return t == test })
 	}
-	return verdict{}, nil
+	return found, nil
 }
 
 // reverted tries a mutant that has a tree of its own.
@@ -292,7 +298,7 @@ func (j *judge) reverted(m *mutant) (verdict, error) {
 		if err != nil {
 			return verdict{}, err
 		}
-		if p.test != "" && p.pkg == pkg && !j.opt.record {
+		if p.test != "" && p.pkg == pkg {
 			own = []string{p.test}
 		}
 		out, err := output(j.tree.fork, nil, "go", "test", "-vet=off", "-failfast", "-timeout", "3m", "-overlay", overlay, "-run", anchored(own...), pkg)
