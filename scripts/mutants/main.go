@@ -49,7 +49,7 @@ import (
 type options struct {
 	only, skip             string
 	list, quick, record    bool
-	suite                  bool
+	suite, near            bool
 	pinsFile, tree, binary string
 }
 
@@ -60,6 +60,7 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants and end")
 	flag.BoolVar(&o.quick, "quick", false, "only switched mutants with a pinned test; nothing else is tried")
 	flag.BoolVar(&o.record, "record", false, "add the tests found to pins.txt; to find all anew, take the file away first")
+	flag.BoolVar(&o.near, "near", false, "search only tests whose names point at the mutant: for a first pass")
 	noSuite := flag.Bool("no-suite", false, "do not start nodes: compiler and tests only")
 	flag.Parse()
 	o.suite = !*noSuite && !o.quick
@@ -241,6 +242,9 @@ func (j *judge) try(m *mutant) (verdict, error) {
 				return verdict{}, err
 			}
 			likely, rest := byName(m.name, own)
+			if j.opt.near {
+				rest = nil
+			}
 			for _, tests := range [][]string{likely, rest} {
 				if v, err := j.search(m, pkg, tests); err != nil || v.by != "" {
 					return v, err
@@ -255,6 +259,7 @@ func (j *judge) try(m *mutant) (verdict, error) {
 // twice and is green without the mutant: a test that fails by itself proves nothing. One
 // that takes long, as those do that hang, counts only if there is no other.
 func (j *judge) search(m *mutant, pkg string, tests []string) (found verdict, err error) {
+	slow := 0
 	for len(tests) > 0 {
 		out, err := j.tree.test(pkg, m.name, anchored(tests...), "90s")
 		if err == nil {
@@ -271,7 +276,7 @@ func (j *judge) search(m *mutant, pkg string, tests []string) (found verdict, er
 		if again != nil && without == nil {
 			j.pins[m.name] = pin{pkg: pkg, test: test}
 			found = verdict{"test", pkg + " " + test}
-			if took < 5*time.Second {
+			if slow++; took < 5*time.Second || slow == 3 {
 				break
 			}
 		}
