@@ -190,7 +190,7 @@ func worthTakingApart(v reflect.Value, depth int) bool {
 		return false
 	}
 	switch shapeOf(v.Type()) {
-	case shapeList:
+	case shapeList, shapeMarshalers:
 		return v.Len() >= 4
 	case shapeStream, shapeStreams:
 		return !v.IsNil()
@@ -251,6 +251,8 @@ func (e *replyEncoder) value(v reflect.Value, depth int) error {
 		return v.Interface().(ReplyStreamer).StreamReply(e.buf)
 	case shapeStreams:
 		return e.streams(v)
+	case shapeMarshalers:
+		return e.marshalers(v)
 	default:
 		return e.list(v)
 	}
@@ -305,6 +307,54 @@ func (e *replyEncoder) streams(v reflect.Value) error {
 		}
 	}
 	return e.byte(']')
+}
+
+// marshalers writes a slice of elements with a MarshalJSON, logs above all. What that
+// returns has been through encoding/json most often, which would check and copy it once
+// more; it is written as it is if there is nothing that this could change.
+func (e *replyEncoder) marshalers(v reflect.Value) error {
+	sep := byte('[')
+	for i := range v.Len() {
+		if err := e.byte(sep); err != nil {
+			return err
+		}
+		sep = ','
+		elem := v.Index(i)
+		if !elem.IsNil() {
+			text, err := elem.Interface().(json.Marshaler).MarshalJSON()
+			if err == nil && isPlainJSON(text) {
+				if _, err := e.buf.Write(text); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err := e.opaque(elem.Interface()); err != nil { // with json's own error
+			return err
+		}
+	}
+	return e.byte(']')
+}
+
+// isPlainJSON reports whether encoding/json would leave a valid text as it is: it has
+// no space between tokens, and nothing that is escaped for HTML.
+func isPlainJSON(text []byte) bool {
+	inString := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '"':
+			inString = !inString
+		case '\\':
+			i++ // whatever follows ends nothing
+		case ' ', '\t', '\r', '\n':
+			if !inString {
+				return false
+			}
+		case '<', '>', '&', 0xe2: // 0xe2 begins U+2028 and U+2029, and others
+			return false
+		}
+	}
+	return len(text) > 0 && !inString
 }
 
 // stringMap writes a map in the order of its keys.
@@ -370,11 +420,12 @@ func (e *replyEncoder) Write(p []byte) (int, error) {
 type shape uint8
 
 const (
-	shapeOpaque  shape = iota
-	shapeList          // slice, cut into groups
-	shapeMap           // map with string keys
-	shapeStream        // writes itself
-	shapeStreams       // slice of values that write themselves
+	shapeOpaque     shape = iota
+	shapeList             // slice, cut into groups
+	shapeMap              // map with string keys
+	shapeStream           // writes itself
+	shapeStreams          // slice of values that write themselves
+	shapeMarshalers       // slice of pointers with a MarshalJSON
 )
 
 var (
@@ -403,6 +454,8 @@ func shapeOf(t reflect.Type) shape {
 		// Encoded differently where it is addressable; not worth telling apart.
 	case t.Kind() == reflect.Slice && t.Elem().Implements(replyStreamerType):
 		s = shapeStreams
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Pointer && t.Elem().Implements(jsonMarshalerType):
+		s = shapeMarshalers
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
 		s = shapeList
 	case t.Kind() == reflect.Map && t.Key().Kind() == reflect.String && !t.Key().Implements(textMarshalerType):

@@ -77,6 +77,7 @@ func TestGuardEncodeEqualsJSON(t *testing.T) {
 		logs, logs[:4], []types.Log{*logs[3], *logs[4], *logs[5], *logs[6]},
 		long(3), long(1000),
 		[]ptrMarshaler{{1}, {2}, {3}, {4}}, []valMarshaler{{1}, {2}, {3}, {4}},
+		[]*ptrMarshaler{{1}, nil, {3}, {4}}, []*valMarshaler{{1}, nil, {3}, {4}}, []*badMarshaler{nil, nil, nil, {}},
 		[]any{ptrMarshaler{1}, &ptrMarshaler{2}, valMarshaler{3}, nil, "x"},
 		[][]int{nil, {}, {1, 2}, {3}, {4, 5, 6, 7, 8}},
 		[]json.RawMessage{[]byte(`{ "a" : "<" }`), []byte(`1`), nil, []byte("2")},
