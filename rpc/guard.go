@@ -70,6 +70,7 @@ type guardCore struct {
 	bodyTimer  bodyTimer
 	parsing    chan struct{} // a slot for each large body being parsed
 	conns      *connTable
+	closing    closePace
 	connResets atomic.Uint64 // connections ended for resetting streams
 }
 
@@ -87,7 +88,7 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	if err := cfg.validate(env); err != nil {
 		return nil, err
 	}
-	core := &guardCore{cfg: cfg, env: env, clock: mclock.System{}}
+	core := &guardCore{cfg: cfg, env: env, clock: mclock.System{}, closing: closePace{clock: mclock.System{}}}
 	var err error
 	if core.admission, err = newGuardAdmission(&cfg, core.clock); err != nil {
 		return nil, err

@@ -20,6 +20,18 @@ func isOversized(id json.RawMessage) bool {
 	return len(id) > maxIDLength || len(id) > 0 && &id[0] == &oversizedID[0]
 }
 
+// hideOversizedIDs keeps ids that are too long out of the replies to an HTTP request.
+// Those of calls were replaced before; but what is no valid call is answered with its id
+// as well, and so is what upstream answers without calling it, such as the rest of a
+// batch whose time is up. On streams they are replaced when they are read.
+func hideOversizedIDs(msgs ...*jsonrpcMessage) {
+	for _, msg := range msgs {
+		if len(msg.ID) > maxIDLength {
+			msg.ID = oversizedID
+		}
+	}
+}
+
 // startCallProc stands in front of upstream's function of that name: fn serves
 // one message, a batch being one.
 func (h *handler) startCallProc(fn func(*callProc)) {

@@ -574,6 +574,23 @@ func TestGuardOversizedID(t *testing.T) {
 	if reply := r.receive(conn); reply != want {
 		t.Errorf("WebSocket: %.200s", reply)
 	}
+	// What is no call at all is not echoed either.
+	const invalid = `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"invalid request"}}`
+	noCall := `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 1<<20) + `"}`
+	if _, reply := r.post(noCall); reply != invalid {
+		t.Errorf("no call, HTTP: %.200s", reply)
+	}
+	if _, reply := r.post(`[` + noCall + `,` + call(1, "test_fail") + `]`); !strings.HasPrefix(reply, `[`+invalid+`,{"jsonrpc":"2.0","id":1,`) {
+		t.Errorf("no call, batch: %.200s", reply)
+	}
+	r.send(conn, noCall)
+	if reply := r.receive(conn); reply != invalid {
+		t.Errorf("no call, WebSocket: %.200s", reply)
+	}
+	tooMany := `[` + message(1<<20) + strings.Repeat(`,`+call(1, "test_fail"), 1000) + `]`
+	if _, reply := r.post(tooMany); strings.Contains(reply, "xxx") || !strings.Contains(reply, "batch too large") {
+		t.Errorf("batch over the limit: %.200s", reply)
+	}
 	if _, reply := r.post(message(maxIDLength)); !strings.Contains(reply, "xxx") {
 		t.Errorf("an id of 1 KiB: %.200s", reply)
 	}

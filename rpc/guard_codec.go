@@ -153,8 +153,10 @@ func (c *guardCodec) close() {
 		if c.keepalive != nil {
 			c.keepalive.stop()
 		}
-		c.out.sayGoodbye(closeFrame(websocket.CloseNormalClosure, ""), closeGrace)
+		grace, end := c.g.closing.begin()
+		c.out.sayGoodbye(closeFrame(websocket.CloseNormalClosure, ""), grace)
 		<-c.out.done
+		end()
 	}
 	c.ServerCodec.close()
 	c.bodies.close()

@@ -40,6 +40,12 @@ func (c *httpReplyConn) send(ctx context.Context, msg *jsonrpcMessage, batch []*
 	end := beginWriteSpan(ctx)
 	defer end(&err)
 
+	if c.scope.g.untrusted() {
+		hideOversizedIDs(batch...)
+		if msg != nil {
+			hideOversizedIDs(msg)
+		}
+	}
 	b := newFrameBatch(noFraming)
 	defer b.recycle()
 	if msg != nil {
