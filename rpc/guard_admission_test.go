@@ -763,7 +763,9 @@ func TestGateForgetsClients(t *testing.T) {
 	}
 }
 
-func TestGateNonsense(t *testing.T) {
+// A limit of 0 would refuse everything, the call that could raise it included. It is
+// refused as a change, and what was in force stays in force.
+func TestTrapZeroConcurrencyAccepted(t *testing.T) {
 	ok := gateLimits{1, 0, 1, 1, 1}
 	for _, l := range []gateLimits{{0, 0, 1, 1, 1}, {1, -1, 1, 1, 1}, {1, 0, 0, 1, 1}, {1, 0, 1, 0, 1}, {1, 0, 1, 1, 0}} {
 		if _, err := newGate(gateConfig{gateLimits: l, Wait: time.Second}, mclock.System{}); err == nil {

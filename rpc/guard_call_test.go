@@ -333,6 +333,53 @@ func TestTrapHeavyCallsAgainstTheOrdinaryQueue(t *testing.T) {
 	r.idle()
 }
 
+// A limit on calls is no limit on processors: with every one of them in a loop a trivial
+// request takes 144 ms instead of 3. Whatever compute and heavy calls are offered, one
+// processor is left as long as there are two.
+func TestTrapEveryProcessorInALoop(t *testing.T) {
+	for procs, want := range map[int]permitCounts{
+		1: {permitExec: 1, permitCPU: 1, permitHeavy: 1},
+		2: {permitExec: 1, permitCPU: 1, permitHeavy: 1},
+		8: {permitExec: 7, permitCPU: 7, permitHeavy: 4},
+	} {
+		env := testGuardEnv
+		env.Procs = procs
+		g, err := NewGuard(DefaultGuardConfig, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := g.admission.gate
+		calls := make([]gateCall, 60)
+		for i := range calls {
+			calls[i] = gateCall{class: []callClass{classHeavy, classCompute}[i%2], key: rigKey(i)}
+			gate.arrive(&calls[i])
+		}
+		if s := gate.snapshot(); s.held != want {
+			t.Errorf("%d processors: %v held, want %v", procs, s.held, want)
+		}
+	}
+}
+
+// The gauge of heavy calls counts whoever holds a permit, and who waits for one holds no
+// other: neither a place among those that execute nor a processor.
+func TestTrapHeavyWaiterSitsOnASlot(t *testing.T) {
+	r := newGateRig(t, gateLimits{3, 9, 2, 1, 1})
+	for range 3 {
+		r.arrive(0, classHeavy, time.Hour)
+	}
+	want := permitCounts{permitExec: 1, permitCPU: 1, permitHeavy: 1}
+	if s := r.g.snapshot(); s.held != want || s.highHeld != want || s.waiting[classHeavy] != 2 {
+		t.Fatalf("one heavy call executes, two wait: %+v", s)
+	}
+	r.arrive(1, classCompute, time.Hour)
+	r.arrive(1, classNormal, time.Hour)
+	want = permitCounts{permitExec: 3, permitCPU: 2, permitHeavy: 1}
+	if s := r.g.snapshot(); s.held != want || s.queued != 2 {
+		t.Errorf("the others were kept waiting: %+v", s)
+	}
+	r.check()
+}
+
 // A batch keeps order, shape and ids, and each entry is admitted by itself.
 func TestGuardBatchEntriesRefusedOneByOne(t *testing.T) {
 	r := newGuardRig(t, func(c *GuardConfig) {
@@ -625,9 +672,14 @@ func TestGuardDryRun(t *testing.T) {
 	}
 }
 
-// Trusted servers answer as if idle, whatever the public ones are up to (attack 22).
-func TestGuardTrustedServersPassTheGate(t *testing.T) {
-	r := newGuardRig(t, func(c *GuardConfig) { c.Admission.Concurrency, c.Admission.Queue = 1, 0 })
+// New limits must not break the consensus client: its batches, its log queries and its
+// WebSocket pass a gate that has nothing left, with more in flight and more
+// subscriptions than others may have.
+func TestTrapLimitsBreakTheConsensusClient(t *testing.T) {
+	r := newGuardRig(t, func(c *GuardConfig) {
+		c.Admission.Concurrency, c.Admission.Queue, c.Admission.InFlight = 1, 0, 4
+		c.Sub.Max = 2
+	})
 	trusted := serveRig(t, r.g.Trusted())
 	conn := r.dial()
 	r.send(conn, call(1, "test_wait"))
@@ -639,8 +691,25 @@ func TestGuardTrustedServersPassTheGate(t *testing.T) {
 	if status, reply := trusted.post(batch); status != 200 || strings.Contains(reply, "-32013") || strings.Count(reply, "failed") != 900 {
 		t.Errorf("a trusted server: status %d, reply %.100s", status, reply)
 	}
+	// eth_getLogs over everything is a heavy call, of which nobody else would run one.
+	if class := r.g.admission.classes.classify("eth_getLogs", []byte(`[{"fromBlock":"earliest"}]`)); class != classHeavy {
+		t.Fatalf("class %v", class)
+	}
+	trustedConn := trusted.dial()
+	for i := range 9 {
+		trusted.send(trustedConn, call(i, "test_heavy"))
+	}
+	trusted.begun(9)
+	for i := range 3 {
+		trusted.send(trustedConn, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"test_subscribe","params":["ticks"]}`, 100+i))
+		if reply := trusted.receive(trustedConn); !strings.Contains(reply, `"result":"0x`) {
+			t.Errorf("subscription %d: %s", i, reply)
+		}
+	}
+	trusted.end(9)
 	r.end(1)
-	if b := r.idle()["trusted"]; b.Arrived != 900 || b.Failed != 900 {
+	trusted.until("all ended", func() bool { return r.g.admission.trusted.total().Served == 9+3 })
+	if b := r.idle()["trusted"]; b.Arrived != 900+9+3 || b.Failed != 900 {
 		t.Errorf("books: %+v", b)
 	}
 }

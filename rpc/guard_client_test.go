@@ -68,6 +68,28 @@ func TestClientKeys(t *testing.T) {
 	}
 }
 
+// A proxy or Docker's bridge stands for any number of clients. No share is held against
+// it, and what one connection behind it takes is that connection's alone.
+func TestTrapProxyTakenForOneClient(t *testing.T) {
+	k, _ := testKeys(t, false)
+	for _, peer := range []string{"127.0.0.1", "172.17.0.1", "10.1.2.3", "192.168.0.9", "169.254.7.7", "[fd00::1]", "[fe80::1]", "[::1]"} {
+		one, other := k.keyFor(peer+":1000", nil), k.keyFor(peer+":1001", nil)
+		if one == other || !one.perConn() || !other.perConn() {
+			t.Errorf("%s: two connections are %v and %v", peer, one, other)
+		}
+	}
+	// Seen from the gate: eight connections of one peer have eight places, and the
+	// ninth finds nobody with more than it would have.
+	r := newGateRig(t, gateLimits{1, 8, 1, 1, 1})
+	for port := range 10 {
+		c := &gateCall{class: classCompute, key: k.keyFor(fmt.Sprintf("172.17.0.1:%d", 1000+port), nil), bound: r.clock.Now().Add(time.Hour)}
+		waits, why := r.g.arrive(c)
+		if want := port < 9; (why == admitted) != want || waits != (port > 0 && want) {
+			t.Errorf("connection %d: %v, waits %v", port, why, waits)
+		}
+	}
+}
+
 // An IPv6 prefix must not be taken for one client because sixteen unrelated sites
 // spoke from it at some time, nor for sixteen because its owner can.
 func TestTrapIPv6PrefixTakenForOneClient(t *testing.T) {
