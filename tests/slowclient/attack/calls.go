@@ -43,6 +43,28 @@ func init() {
 		Why:    "one connection must not be able to take every processor, nor keep it after it is gone",
 		Run:    pipelined,
 	}, &Case{
+		Name: "pipelined-one-address", Number: 10, Family: calls, Needs: NeedWS,
+		Recipe: "200 WebSockets of one address, 50 slow calls pipelined on each, more than there are places; 20 polite clients beside them",
+		Bound:  "polite latency; 99 % of what the 20 ask served; the processor is idle 1 s after they left",
+		Why:    "what one connection cannot do, many of one client cannot either",
+		Run: func(r *Run) {
+			crowd := r.Crowd(20)
+			conns := make([]*rig.WS, 200)
+			for i := range conns {
+				conns[i] = r.WS(r.Attacker(0))
+			}
+			frames := bytes.Repeat(rig.Frame(true, 1, rig.SlowCall(1)), 50)
+			Parallel(len(conns), func(i int) { conns[i].Net.Write(frames) })
+			r.Working("slow calls")
+			busy := r.Node.Load(r.Ctx, r.Seconds(3, 10))
+			asked, served := crowd.Stop()
+			r.AtLeast("of the 20 served", float64(served)/float64(max(1, asked)), 0.99, "")
+			for _, ws := range conns {
+				ws.Abort()
+			}
+			r.IdleAfterLeaving(busy)
+		},
+	}, &Case{
 		Name: "slow-notifications", Number: 16, Family: calls, Quick: true, Needs: NeedWS,
 		Recipe: "1000 slow calls without id on one WebSocket, 100 more over HTTP",
 		Bound:  "polite latency; the processor is idle 1 s after they left",

@@ -132,10 +132,25 @@ func init() {
 		},
 	}, &Case{
 		Name: "shutdown-under-fire", Family: contract, Needs: NeedChain, Alone: true, NoPolite: true,
-		Recipe: "the node is asked to end while 300 slow calls run and wait",
-		Bound:  "clients are answered or cut within 5 s",
+		Flags:  []string{"rpc.admission.queue=256"},
+		Recipe: "the node is asked to end while 300 slow calls run and wait, more than there are places, and 200 WebSockets do not read their replies",
+		Bound:  "clients are answered or cut, and the RPC servers down, within 5 s",
 		Why:    "a restart must not hang on its clients",
 		Run: func(r *Run) {
+			call := rig.Call(1, "eth_getBlockByNumber", "latest", false)
+			frames := bytes.Repeat(rig.Frame(true, 1, call), 1000)
+			conns := make([]*rig.WS, 200)
+			for i := range conns {
+				conns[i] = r.WS(r.narrow(i % 50))
+			}
+			Parallel(len(conns), func(i int) {
+				conns[i].Net.SetWriteDeadline(time.Now().Add(5 * time.Second))
+				for range 5 {
+					if _, err := conns[i].Net.Write(frames); err != nil {
+						return
+					}
+				}
+			})
 			t := r.flood(300, 50, func(i int) []byte { return rig.SlowCall(i) })
 			r.Working("slow calls")
 			ended := make(chan time.Duration, 1)
@@ -150,6 +165,14 @@ func init() {
 			case <-time.After(30 * time.Second):
 			}
 			r.AtMost("clients let go after", time.Since(begun).Seconds(), 5, "s")
+			r.Check(rig.Until(r.Ctx, 30*time.Second, func() bool {
+				c, err := net.DialTimeout("tcp", r.Node.WS, time.Second)
+				if err == nil {
+					c.Close()
+				}
+				return err != nil
+			}), "the servers are still up after 30 s")
+			r.AtMost("servers down after", time.Since(begun).Seconds(), 5, "s")
 			r.Note("ended after", (<-ended).Seconds(), "s")
 		},
 	})
