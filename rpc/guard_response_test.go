@@ -152,7 +152,7 @@ func TestGuardReplyBytesAsStock(t *testing.T) {
 		if got != want {
 			t.Errorf("%.80s over WebSocket:\n got %.200s (%d)\nwant %.200s (%d)", msg, got, len(got), want, len(want))
 		}
-		if status, overHTTP := r.post(msg); status != 200 || overHTTP != want {
+		if status, overHTTP := r.post(msg); status != 200 || strings.TrimSuffix(overHTTP, "\n") != want {
 			t.Errorf("%.80s over HTTP: %d\n got %.200s (%d)\nwant %.200s (%d)", msg, status, overHTTP, len(overHTTP), want, len(want))
 		}
 	}
