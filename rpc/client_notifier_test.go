@@ -76,9 +76,7 @@ func TestGuardNoSilentGap(t *testing.T) {
 // TestGuardHealthyReaderOfLargeBlockIsNotDropped: one block carries more logs than the
 // queue has places; it is one event.
 func TestGuardHealthyReaderOfLargeBlockIsNotDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		s := liveSub(o, "0x1")
 		texts := make([]string, 100*testLimits.events)
 		for i := range texts {
@@ -97,9 +95,7 @@ func TestGuardHealthyReaderOfLargeBlockIsNotDropped(t *testing.T) {
 // TestGuardEventLargerThanByteBound: an event enters an empty queue whatever its size,
 // also the one behind it once its writing has begun. What piles up is dropped.
 func TestGuardEventLargerThanByteBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		s, other := liveSub(o, "0x1"), liveSub(o, "0x2")
 		huge := textEvent(5, strings.Repeat("x", int(testLimits.connBytes)))
 
@@ -142,9 +138,7 @@ func TestGuardManyCallsInARow(t *testing.T) {
 }
 
 func TestGuardOverflowByEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		s := liveSub(o, "0x1")
 		var n int
 		for s.notify(textEvent(0, "a"), true) == nil {
@@ -203,10 +197,8 @@ func TestGuardResultTooLarge(t *testing.T) {
 
 // TestGuardNothingBeforeSubscribeReply, and in order after it.
 func TestGuardNothingBeforeSubscribeReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		conn.letAll()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
 		s := heldSub(o, "0x1")
 		require.NoError(t, s.notify(textEvent(0, "a"), true))
 		require.NoError(t, s.notify(textEvent(0, "b"), true))
@@ -221,9 +213,7 @@ func TestGuardNothingBeforeSubscribeReply(t *testing.T) {
 
 // TestGuardNothingAfterUnsubscribeReply: producers go on until they notice.
 func TestGuardNothingAfterUnsubscribeReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		s := liveSub(o, "0x1")
 		require.NoError(t, s.notify(textEvent(0, "a"), true))
 		synctest.Wait()
@@ -242,9 +232,7 @@ func TestGuardNothingAfterUnsubscribeReply(t *testing.T) {
 
 // TestGuardUnsubscribeStopsALargeEvent: the rest of an event that is being sent is not.
 func TestGuardUnsubscribeStopsALargeEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		s := liveSub(o, "0x1")
 		texts := make([]string, 2000)
 		for i := range texts {
@@ -265,10 +253,8 @@ func TestGuardUnsubscribeStopsALargeEvent(t *testing.T) {
 // TestGuardOverflowBeforeActivationOnlyMarks: torn down before the handler has taken the
 // subscription over, it would be put back and closed twice at disconnect.
 func TestGuardOverflowBeforeActivationOnlyMarks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		conn.letAll()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
 		s := heldSub(o, "0x1")
 		for range testLimits.events {
 			require.NoError(t, s.notify(textEvent(0, "a"), true))
@@ -306,6 +292,7 @@ func TestGuardTeardownDuringUnsubscribe(t *testing.T) {
 			wg.Go(func() { s.notify(textEvent(0, "a"), true) })
 			wg.Go(func() { s.notify(textEvent(0, "a"), true) })
 			wg.Go(func() { o.forget("0x1") })
+			wg.Go(s.cancel)
 			wg.Wait()
 			require.LessOrEqual(t, len(dropsOf(o)), 1)
 			conn.letAll()
@@ -370,9 +357,7 @@ func (c *stubbornConn) hurry(time.Duration) {}
 // TestGuardPullStreamWaits: debug traceChain is slowed down, never dropped, and not
 // counted against its neighbours.
 func TestGuardPullStreamWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newFakeConn()
-		o := newTestOutbox(t, conn, wsFraming, testLimits)
+	testOutbox(t, func(t *testing.T, conn *fakeConn, o *outbox) {
 		require.True(t, o.reserve())
 		s := o.newNotifier("debug")
 		s.describe("traceChain", true)

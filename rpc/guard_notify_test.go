@@ -317,6 +317,25 @@ func TestGuardDropReachesGoClient(t *testing.T) {
 	require.Zero(t, f.guard.subs.queued.now.Load())
 }
 
+// TestGuardLiveDropEndsTheSubscription: dropped while it is delivered to, it is taken out
+// of the handler's table and away from its source, although the connection stays.
+func TestGuardLiveDropEndsTheSubscription(t *testing.T) {
+	cfg := testGuardConfig()
+	cfg.Sub.Overflow = "unsubscribe"
+	f := newFeedServer(t, cfg)
+	slow := f.dialRaw(t, 4096)
+	id := slow.subscribe()
+	await(t, f.installed, "subscription")
+	padding := strings.Repeat("x", 1<<20)
+	for f.guard.subs.dropped.Load() == 0 {
+		f.publish(padding)
+	}
+	require.Equal(t, id, await(t, f.gone, "teardown"))
+	f.srv.mutex.Lock()
+	defer f.srv.mutex.Unlock()
+	require.Len(t, f.srv.codecs, 1)
+}
+
 // TestGuardDropClosesWith1013, which says what happened and invites to reconnect.
 func TestGuardDropClosesWith1013(t *testing.T) {
 	cfg := testGuardConfig()

@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"math/big"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/rpc"
 	"github.com/stretchr/testify/require"
 )
@@ -34,7 +37,6 @@ func TestGuardEqualSubscriptionsShareASource(t *testing.T) {
 		clients[i] = s.dial(0)
 		clients[i].call("rpc_modules")
 	}
-	before := runtime.NumGoroutine()
 	ids := make([][]string, len(clients))
 	for i, c := range clients {
 		ids[i] = []string{
@@ -47,7 +49,7 @@ func TestGuardEqualSubscriptionsShareASource(t *testing.T) {
 	require.Equal(t, []int{1, 10}, []int{groups, members})
 	groups, members = s.api.guard().logs.count()
 	require.Equal(t, []int{2, 20}, []int{groups, members})
-	require.LessOrEqual(t, runtime.NumGoroutine(), before+3)
+	require.Equal(t, 3, groupGoroutines())
 
 	s.backend.chain.Send(core.ChainEvent{Header: testHeader(7)})
 	for i, c := range clients {
@@ -67,12 +69,52 @@ func TestGuardEqualSubscriptionsShareASource(t *testing.T) {
 		logs, _ := s.api.guard().logs.count()
 		return heads+logs == 0
 	})
-	s.eventually("goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+	s.eventually("goroutines end", func() bool { return groupGoroutines() == 0 })
 
 	c := s.dial(0) // the next one makes a new group
 	id := c.make("eth_subscribe", "newHeads")
 	s.backend.chain.Send(core.ChainEvent{Header: testHeader(8)})
 	require.Equal(t, id, c.read().Params.Subscription)
+}
+
+// groupGoroutines counts the goroutines that groups have in this process.
+func groupGoroutines() int {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	return strings.Count(string(stacks), "filters.(*feedGroups[...]).run(")
+}
+
+// TestGuardNobodyJoinsBeforeTheSource: who joins a group that is being installed is
+// answered when that is done, not before.
+func TestGuardNobodyJoinsBeforeTheSource(t *testing.T) {
+	s := newFilterServer(t, rpc.DefaultGuardConfig)
+	blocker := make(chan *types.Header)
+	source := s.api.events.SubscribeNewHeads(blocker)
+	s.backend.chain.Send(core.ChainEvent{Header: testHeader(1)}) // and the event loop stands still
+	var replies atomic.Int32
+	var clients []*wireClient
+	var wg sync.WaitGroup
+	for range 3 {
+		c := s.dial(0)
+		clients = append(clients, c)
+		wg.Go(func() {
+			c.make("eth_subscribe", "logs", map[string]any{})
+			replies.Add(1)
+		})
+	}
+	s.eventually("members", func() bool { _, members := s.api.guard().logs.count(); return members == 3 })
+	other := s.dial(0)
+	for range 50 { // time enough for a reply
+		other.call("rpc_modules")
+	}
+	require.Zero(t, replies.Load(), "answered before its source was there")
+	<-blocker
+	source.Unsubscribe()
+	wg.Wait()
+	s.backend.logs.Send(testLogs(1, 1))
+	for _, c := range clients {
+		c.read()
+	}
 }
 
 // TestGuardGroupsLoseNothing: subscribers come and go while blocks are made, so that
@@ -147,11 +189,12 @@ func headOf(t *testing.T, msg wireMessage) uint64 {
 // that asks, and leaves nothing.
 func TestGuardRefusedCriteriaLeaveNoGroup(t *testing.T) {
 	s := newFilterServer(t, rpc.DefaultGuardConfig)
+	s.api.sys.cfg.LogQueryLimit = 1
 	c := s.dial(0)
 	for range 2 {
-		reply := c.call("eth_subscribe", "logs", map[string]any{"topics": []any{nil, nil, nil, nil, nil}})
+		reply := c.call("eth_subscribe", "logs", map[string]any{"address": []common.Address{{1}, {2}}})
 		require.NotNil(t, reply.Error)
-		require.Contains(t, reply.Error.Message, errExceedMaxTopics.Error())
+		require.Contains(t, reply.Error.Message, errExceedLogQueryLimit.Error())
 		reply = c.call("eth_subscribe", "logs", map[string]any{"fromBlock": "0x5", "toBlock": "0x1"})
 		require.NotNil(t, reply.Error)
 	}
@@ -197,6 +240,8 @@ func TestGuardCriteriaKey(t *testing.T) {
 		{Topics: [][]common.Hash{{t1, t2}, {}}},
 		{Topics: [][]common.Hash{{}, {t1, t2}}},
 		{Topics: [][]common.Hash{{}}},
+		{Topics: [][]common.Hash{{t1}}},
+		{Topics: [][]common.Hash{{t2}}},
 	} {
 		key := criteriaKey(&crit)
 		require.False(t, seen[key], "%+v", crit)
