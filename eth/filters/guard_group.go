@@ -28,7 +28,7 @@ import (
 // 1000 subscribers to new heads, 500 to all logs, 500 to those of one token, and 10 to
 // those of a contract of their own: 13 groups, 13 goroutines. A block costs the event
 // system 13 channel operations and 12 searches of its logs (one with 2010 subscriptions
-// of its own would make 2010 and 1010), and 2010 entries into queues at some 0.3 us.
+// of its own would make 2010 and 1010), and 2010 entries into queues.
 //
 // # Invariants
 //
