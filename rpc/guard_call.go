@@ -126,7 +126,7 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 		return refused
 	}
 	s.Context, s.batch = cp.ctx, cp.inBatch()
-	msg.guard, m.begun = s, true
+	msg.guard, m.begun, m.spare = s, true, nil
 	m.executing.Store(!msg.isNotification())
 	defer m.executing.Store(false)
 	s.holders.Store(1)

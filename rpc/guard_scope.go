@@ -34,8 +34,10 @@ type messageScope struct {
 	replies   *replyCharge // of its calls, given back when it has been answered
 	executing atomic.Bool  // one of its calls that wants an answer
 
-	first callScope // of its first call that runs
-	begun bool      // first is in use
+	first callScope   // of its first call that runs
+	begun bool        // first is in use
+	spare *callScope  // of the next call, if one that was refused has left it
+	few   []callScope // of the calls after that: a batch makes some at a time
 }
 
 type messageScopeKey struct{}
@@ -85,12 +87,18 @@ func (h *handler) messageScope() *messageScope {
 // newCall returns the scope of a call that has arrived. Calls that are refused leave it
 // to the next one.
 func (m *messageScope) newCall() *callScope {
-	s := &m.first
-	if m.begun {
-		s = new(callScope)
+	switch {
+	case m.spare != nil:
+	case !m.begun:
+		m.spare = &m.first
+	default:
+		if len(m.few) == 0 {
+			m.few = make([]callScope, 4)
+		}
+		m.spare, m.few = &m.few[0], m.few[1:]
 	}
-	s.g, s.message = m.g, m
-	return s
+	m.spare.g, m.spare.message = m.g, m
+	return m.spare
 }
 
 // callScope accompanies one call from admission to the last byte of its reply.
