@@ -189,6 +189,14 @@ func (c *replyCharge) encode(n int64) error {
 	return c.fit()
 }
 
+// joined says that the pieces of the encoded reply, n bytes, were copied into one and
+// let go.
+func (c *replyCharge) joined(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.encoded = n
+}
+
 // fit makes the budget's grant cover what is needed.
 func (c *replyCharge) fit() error {
 	if p := c.failed.Load(); p != nil {

@@ -72,6 +72,21 @@ func TestGuardReplyTrapStuckReplyStopsNoOtherCall(t *testing.T) {
 	r.drained()
 }
 
+// Trap: the pieces of a batch's entry are copied into one, and both stay charged.
+func TestGuardReplyTrapJoinedEntryIsChargedOnce(t *testing.T) {
+	const size = 20_000_000
+	r := newBulkRig(t, func(c *GuardConfig) { c.Reply.Max, c.Reply.Budget = 32<<20, 128<<20 })
+	conn := r.dial()
+	require.NoError(t, conn.UnderlyingConn().(*net.TCPConn).SetReadBuffer(4096))
+	r.send(conn, "["+bulkCall(1, "list", 400, 50_000)+"]")
+	r.until("a reply waits", func() bool { return r.g.admission.gate.book(classNormal).Served == 1 })
+	held := r.g.replies.status().InUse
+	require.GreaterOrEqual(t, held, int64(size))
+	require.Less(t, held, int64(size+size/10))
+	reset(conn.UnderlyingConn())
+	r.drained()
+}
+
 // gzipLike is a writer that would compress, as node's.
 type gzipLike struct {
 	http.ResponseWriter

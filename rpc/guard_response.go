@@ -129,8 +129,12 @@ func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
 	resp := &jsonrpcMessage{Version: vsn, ID: msg.ID}
 	if s.wantsWhole() || len(buf.chunks) == 1 || buf.size < spliceBytes {
 		var err error
+		pieces := len(buf.chunks)
 		if resp.Result, err = buf.join(); err != nil {
 			return s.refuseReply(msg, err)
+		}
+		if pieces > 1 {
+			s.reply.joined(buf.size)
 		}
 	} else {
 		resp.Result = buf.chunks[0]
