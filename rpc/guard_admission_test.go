@@ -776,7 +776,10 @@ func TestTrapZeroConcurrencyAccepted(t *testing.T) {
 		t.Error("no wait accepted")
 	}
 	g, _ := newGate(gateConfig{gateLimits: ok, Wait: time.Second}, mclock.System{})
-	if before, err := g.setLimits(gateLimits{}); err == nil || before != ok || g.limits() != ok {
+	if before, err := g.setLimits(gateLimits{0, 0, 1, 1, 1}); err == nil || before != ok || g.limits() != ok {
 		t.Errorf("a refused change left %+v", g.limits())
+	}
+	if c := (&gateCall{class: classNormal}); g.acquire(context.Background(), c) != admitted {
+		t.Error("nobody is admitted any more")
 	}
 }

@@ -133,9 +133,16 @@ func init() {
 	}, &Case{
 		Name: "shutdown-under-fire", Family: contract, Needs: NeedChain, Alone: true, NoPolite: true,
 		Flags:  []string{"rpc.admission.queue=256"},
-		Recipe: "the node is asked to end while 300 slow calls run and wait, more than there are places, and 200 WebSockets do not read their replies",
+		Recipe: "the node is asked to end while 300 slow calls run and wait, more than there are places",
 		Bound:  "clients are answered or cut, and the RPC servers down, within 5 s",
 		Why:    "a restart must not hang on its clients",
+		Run:    shutdown,
+	}, &Case{
+		Name: "shutdown-stalled-readers", Family: contract, Needs: NeedChain | NeedWS, Alone: true, NoPolite: true,
+		Flags:  []string{"rpc.admission.queue=256"},
+		Recipe: "the same, while 200 WebSockets have asked for more than they read",
+		Bound:  "clients are answered or cut, and the RPC servers down, within 5 s",
+		Why:    "what each client that does not read gets of the time must not add up",
 		Run: func(r *Run) {
 			call := rig.Call(1, "eth_getBlockByNumber", "latest", false)
 			frames := bytes.Repeat(rig.Frame(true, 1, call), 1000)
@@ -151,29 +158,7 @@ func init() {
 					}
 				}
 			})
-			t := r.flood(300, 50, func(i int) []byte { return rig.SlowCall(i) })
-			r.Working("slow calls")
-			ended := make(chan time.Duration, 1)
-			go func() {
-				begun := time.Now()
-				r.Node.Interrupt(30 * time.Second)
-				ended <- time.Since(begun)
-			}()
-			begun := time.Now()
-			select {
-			case <-t.done:
-			case <-time.After(30 * time.Second):
-			}
-			r.AtMost("clients let go after", time.Since(begun).Seconds(), 5, "s")
-			r.Check(rig.Until(r.Ctx, 30*time.Second, func() bool {
-				c, err := net.DialTimeout("tcp", r.Node.WS, time.Second)
-				if err == nil {
-					c.Close()
-				}
-				return err != nil
-			}), "the servers are still up after 30 s")
-			r.AtMost("servers down after", time.Since(begun).Seconds(), 5, "s")
-			r.Note("ended after", (<-ended).Seconds(), "s")
+			shutdown(r)
 		},
 	})
 }
@@ -324,4 +309,31 @@ func startedLater(r *Run) {
 	r.Arrived("bodies answered", 1, 1)
 	r.Exactly("stalled body", status, 408)
 	r.Check(bytes.Contains(body, []byte(`"error"`)), "answered %q", body)
+}
+
+// shutdown asks the node to end while slow calls execute and wait.
+func shutdown(r *Run) {
+	t := r.flood(300, 50, func(i int) []byte { return rig.SlowCall(i) })
+	r.Working("slow calls")
+	ended := make(chan time.Duration, 1)
+	go func() {
+		begun := time.Now()
+		r.Node.Interrupt(30 * time.Second)
+		ended <- time.Since(begun)
+	}()
+	begun := time.Now()
+	select {
+	case <-t.done:
+	case <-time.After(30 * time.Second):
+	}
+	r.AtMost("clients let go after", time.Since(begun).Seconds(), 5, "s")
+	rig.Until(r.Ctx, 30*time.Second, func() bool {
+		c, err := net.DialTimeout("tcp", r.Node.WS, time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	r.AtMost("servers down after", time.Since(begun).Seconds(), 5, "s")
+	r.Note("ended after", (<-ended).Seconds(), "s")
 }
