@@ -107,7 +107,8 @@ type RPCStatus struct {
 	Intake        map[string]int64 `json:"intake"` // request bytes and connections, as in metrics
 	Reply         replyStatus      `json:"reply"`
 	Subscriptions map[string]int64 `json:"subscriptions"`
-	Limits        GuardConfig      `json:"limits"` // at start, derived ones filled in
+	Filters       map[string]int64 `json:"filters"` // polling ones
+	Limits        GuardConfig      `json:"limits"`  // at start, derived ones filled in
 }
 
 // AdmissionStatus is the admission part of RPCStatus.
@@ -138,7 +139,8 @@ func (api *GuardAPI) RpcStatus() RPCStatus {
 			"queuedBytes": g.subs.queued.now.Load(), "queuedBytesHigh": g.subs.queued.peak.Load(),
 			"refused": g.subs.refused.Load(), "dropped": g.subs.dropped.Load(),
 		},
-		Limits: g.cfg,
+		Filters: g.filters.status(),
+		Limits:  g.cfg,
 	}
 }
 

@@ -943,3 +943,23 @@ func (r *guardRig) window(conn *websocket.Conn) *streamWindow {
 	r.t.Fatal("no such connection")
 	return nil
 }
+
+// The status shows what polling filters use of their limit.
+func TestGuardStatusShowsFilters(t *testing.T) {
+	r := newGuardRig(t, func(c *GuardConfig) { c.Filter.Max, c.Filter.MaxPerClient = 2, 2 })
+	status := (&GuardAPI{r.g}).RpcStatus
+	for i := range 3 {
+		if err := r.g.filters.reserve(rigKey(1), true); (err != nil) != (i == 2) {
+			t.Fatalf("filter %d: %v", i, err)
+		}
+	}
+	got := status().Filters
+	if got["active"] != 2 || got["limit"] != 2 || got["limitPerClient"] != 2 || got["refused"] != 1 {
+		t.Errorf("%v", got)
+	}
+	r.g.filters.unreserve(rigKey(1))
+	r.g.filters.unreserve(rigKey(1))
+	if got := status().Filters["active"]; got != 0 {
+		t.Errorf("%d active", got)
+	}
+}

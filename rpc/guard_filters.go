@@ -119,6 +119,16 @@ func (b *filterBook) reserve(client clientKey, limitClient bool) error {
 	return nil
 }
 
+// status says what is used of the limit, and how often it was met.
+func (b *filterBook) status() map[string]int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return map[string]int64{
+		"active": int64(b.taken), "limit": int64(b.max), "limitPerClient": int64(b.perClient),
+		"refused": b.refused, "displaced": b.displace,
+	}
+}
+
 func (b *filterBook) refuseAndUnlock() {
 	b.refused++
 	b.mu.Unlock()
