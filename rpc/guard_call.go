@@ -114,18 +114,18 @@ func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage)
 	}
 	why := m.admit(cp, msg, s)
 	if why != admitted {
-		if m.request != nil && !cp.inBatch() {
+		if m.request != nil && !cp.inBatch(msg) {
 			m.request.setStatus(a.status)
 		}
 		return a.refusedReply(msg)
 	}
 	if refused := m.reserveReply(msg, s, expected); refused != nil {
-		if m.request != nil && !cp.inBatch() {
+		if m.request != nil && !cp.inBatch(msg) {
 			m.request.setStatus(a.status)
 		}
 		return refused
 	}
-	s.Context, s.batch = cp.ctx, cp.inBatch()
+	s.Context, s.batch = cp.ctx, cp.inBatch(msg)
 	msg.guard, m.begun, m.spare = s, true, nil
 	m.executing.Store(!msg.isNotification())
 	defer m.executing.Store(false)

@@ -135,7 +135,9 @@ func (h *handler) attachGuard() {
 // read has gone, so nothing is written to it any more; on a raw stream it may have
 // closed one direction only and wait for answers.
 func (c *guardCodec) readBatch() (msgs []*jsonrpcMessage, batch bool, err error) {
-	msgs, batch, err = c.readGuarded()
+	if msgs, batch, err = c.readGuarded(); batch {
+		markBatch(msgs)
+	}
 	if _, invalid := err.(*json.SyntaxError); err != nil && !invalid && c.keepalive != nil {
 		if frame, refused := c.conn.refusal(&c.g.bodyBooks); refused {
 			c.out.sayGoodbye(frame, refusalTime)

@@ -102,6 +102,7 @@ type requestFrame struct {
 	err       error
 	read      bool // by the guard; upstream's own reader is not used then
 	oversized bool // a batch with too many elements
+	batch     bool
 }
 
 // take returns the body as upstream's own reader would.
@@ -125,6 +126,7 @@ func (f *requestFrame) set(kept *chunkBuffer, err error) {
 	}
 	f.oversized = kept.oversized
 	f.text, f.err, f.read = kept.join(), err, true
+	f.batch = isBatch(f.text)
 }
 
 // bodyTransfer is what reading one body needs. It is reused: a call of 200 bytes must

@@ -37,7 +37,10 @@ func (msg *jsonrpcMessage) setRefusal(e *refusalError) { msg.Error = e.encoded }
 func (h *handler) callback(method string) *callback { return h.reg.callback(method) }
 
 // inBatch reports whether the call is part of a batch.
-func (cp *callProc) inBatch() bool { return cp.isBatch }
+func (cp *callProc) inBatch(*jsonrpcMessage) bool { return cp.isBatch }
+
+// markBatch does nothing: upstream tells which calls are part of a batch.
+func markBatch([]*jsonrpcMessage) {}
 
 // A codec writes messages, one or a batch. Up to v1.17.3 it writes any value.
 

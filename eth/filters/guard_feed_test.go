@@ -89,6 +89,7 @@ func heldUp(t *testing.T, cfg rpc.GuardConfig) (send, head time.Duration) {
 		subscribe("newPendingTransactions", true)
 	}
 	polite, taken := subscribe("newHeads"), make(chan uint64, 1)
+	synctest.Wait() // before v1.17 a subscription is answered before it is installed
 	go func() {
 		for {
 			line, err := polite.ReadBytes('\n')

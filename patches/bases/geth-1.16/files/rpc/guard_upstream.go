@@ -75,9 +75,23 @@ func (h *handler) callback(method string) *callback {
 	return h.reg.services[service].callbacks[name]
 }
 
-// inBatch reports whether the call is part of a batch. These releases do not tell;
-// the writer below sets right what follows from it.
-func (cp *callProc) inBatch() bool { return false }
+// inBatch reports whether the call is part of a batch. These releases do not tell,
+// but add up the lengths of a batch's results, which have to be whole for it.
+func (cp *callProc) inBatch(msg *jsonrpcMessage) bool {
+	if m := messageOf(cp.ctx); m != nil && m.request != nil {
+		return m.request.frame.batch
+	}
+	return msg.guard == ofBatch
+}
+
+// ofBatch marks the entries of a batch from when they are read until they run.
+var ofBatch = new(callScope)
+
+func markBatch(msgs []*jsonrpcMessage) {
+	for _, msg := range msgs {
+		msg.guard = ofBatch
+	}
+}
 
 // A codec writes any value: messages, batches and, from Notifier, notifications.
 
