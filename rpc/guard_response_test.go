@@ -121,14 +121,14 @@ func (r *bulkRig) fill() (release func()) {
 // Every kind of result, on both transports, alone and in a batch, is what the server
 // sends without a guard.
 func TestGuardReplyBytesAsStock(t *testing.T) {
-	stock := NewServer()
+	stock := newPlainServer()
 	stock.SetBatchLimits(1000, 1<<20)
 	stock.RegisterName("bulk", new(bulkService))
 	r := newBulkRig(t, nil)
 	plain := &guardRig{t: t, srv: stock}
 	mux := http.NewServeMux()
 	mux.Handle("/", stock)
-	mux.Handle("/ws", stock.WebsocketHandler([]string{"*"}))
+	mux.Handle("/ws", anyOrigin(stock))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -399,7 +399,7 @@ func TestGuardReplyTrusted(t *testing.T) {
 func BenchmarkGuardReplyLargeHTTP(b *testing.B) {
 	for _, guarded := range []bool{false, true} {
 		b.Run(map[bool]string{false: "stock", true: "guard"}[guarded], func(b *testing.B) {
-			srv := NewServer()
+			srv := newPlainServer()
 			srv.RegisterName("bulk", new(bulkService))
 			if guarded {
 				g, err := NewGuard(DefaultGuardConfig, GuardEnv{Procs: 2, HTTPBodyLimit: defaultBodyLimit})

@@ -57,7 +57,7 @@ func heldUp(t *testing.T, cfg rpc.GuardConfig) (send, head time.Duration) {
 	backend.head.Store(testHeader(1))
 	sys := NewFilterSystem(backend, Config{})
 	api := &FilterAPI{sys: sys, events: NewEventSystem(sys), filters: make(map[rpc.ID]*filter)}
-	srv := rpc.NewServer()
+	srv := newPlainServer()
 	srv.SetGuard(guard)
 	require.NoError(t, srv.RegisterName("eth", api))
 	var conns []net.Conn

@@ -73,10 +73,10 @@ func newFilterServer(t *testing.T, cfg rpc.GuardConfig) *filterServer {
 	s := &filterServer{t: t, backend: new(feedBackend)}
 	s.backend.head.Store(testHeader(1))
 	s.api = NewFilterAPI(NewFilterSystem(s.backend, Config{}))
-	srv := rpc.NewServer()
+	srv := newPlainServer()
 	srv.SetGuard(guard)
 	require.NoError(t, srv.RegisterName("eth", s.api))
-	hs := httptest.NewServer(srv.WebsocketHandler([]string{"*"}))
+	hs := httptest.NewServer(anyOrigin(srv))
 	s.url = "ws:" + strings.TrimPrefix(hs.URL, "http:")
 	t.Cleanup(func() {
 		srv.Stop()

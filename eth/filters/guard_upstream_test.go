@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package filters
+
+import (
+	"net/http"
+
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// What forks spell differently.
+
+// newPlainServer makes a server as upstream does. In bor it takes the size of a pool.
+func newPlainServer() *rpc.Server { return rpc.NewServer() }
+
+// anyOrigin serves WebSocket connections. In bsc it takes the limit of a message.
+func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}) }

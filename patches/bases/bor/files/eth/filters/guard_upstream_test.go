@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package filters
+
+import (
+	"net/http"
+
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// What forks spell differently.
+
+// newPlainServer makes a server as upstream does. A pool of size 0 runs calls at once.
+func newPlainServer() *rpc.Server { return rpc.NewServer("guard", 0, 0) }
+
+// anyOrigin serves WebSocket connections.
+func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}) }

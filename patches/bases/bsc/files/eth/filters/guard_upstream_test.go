@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package filters
+
+import (
+	"net/http"
+
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// What forks spell differently.
+
+// newPlainServer makes a server as upstream does.
+func newPlainServer() *rpc.Server { return rpc.NewServer() }
+
+// anyOrigin serves WebSocket connections.
+func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}, 32<<20) }
