@@ -26,7 +26,6 @@ type guardFilters struct {
 	logs        feedGroups[[]*types.Log]
 	encodedLogs logCache
 	txs         feedGroups[[]*types.Transaction]
-	receipts    feedGroups[[]*ReceiptWithTx]
 
 	// FilterAPI.filtersMu guards the rest.
 	limits  rpc.FilterLimits // zero: unlimited

@@ -4,12 +4,26 @@ package filters
 
 import (
 	"context"
+	"sync"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/internal/ethapi"
 	"github.com/ethereum/go-ethereum/rpc"
 )
+
+// receiptGroups holds what subscribers to receipts share, by FilterAPI. It is here and
+// not with what others share because releases before v1.16.5 have no such
+// subscription: they go without this file.
+var receiptGroups sync.Map
+
+func (api *FilterAPI) receiptFeeds() *feedGroups[[]*ReceiptWithTx] {
+	g, ok := receiptGroups.Load(api)
+	if !ok {
+		g, _ = receiptGroups.LoadOrStore(api, new(feedGroups[[]*ReceiptWithTx]))
+	}
+	return g.(*feedGroups[[]*ReceiptWithTx])
+}
 
 // TransactionReceipts sends the receipts of each block's transactions, those that
 // filter names or all of them, as one notification.
@@ -30,7 +44,7 @@ func (api *FilterAPI) TransactionReceipts(ctx context.Context, filter *Transacti
 		key = "all"
 	}
 	sub := notifier.CreateSubscription()
-	err := api.guard().receipts.join(key, notifier, sub,
+	err := api.receiptFeeds().join(key, notifier, sub,
 		func(receipts chan []*ReceiptWithTx) (*Subscription, error) {
 			return api.events.SubscribeTransactionReceipts(hashes, receipts), nil
 		}, api.encodeReceipts)
