@@ -392,3 +392,15 @@ func BenchmarkBodyRead(b *testing.B) {
 		})
 	}
 }
+
+// TestGuardTransferStaysWithItsTimer: a timer looks at the watches that were due when
+// it fired, whoever has them by then, and writes their places under its own lock. A
+// watch that passed to another guard's timer would have its place guarded by two.
+func TestGuardTransferStaysWithItsTimer(t *testing.T) {
+	var a, b bodyTimer
+	for range 100 {
+		transfer := a.transfer()
+		a.recycle(transfer)
+		require.NotSame(t, transfer, b.transfer())
+	}
+}

@@ -24,22 +24,42 @@ import (
 type bodyTimer struct {
 	clock mclock.Clock
 
-	mu    sync.Mutex
-	first *bodyWatch
-	timer mclock.Timer
-	at    mclock.AbsTime // when it fires; 0: it is not set
+	// transfers are reused by this timer's bodies alone: a timer that has fired looks
+	// at watches that may serve another body by then, which is safe as long as the
+	// place of that one too is guarded by mu.
+	transfers sync.Pool // of *bodyTransfer
+
+	mu     sync.Mutex
+	bodies linkedList[*bodyWatch]
+	timer  mclock.Timer
+	at     mclock.AbsTime // when it fires; 0: it is not set
 }
 
 // bodyPlace is a body's place in the list of its timer.
 type bodyPlace struct {
-	due        mclock.AbsTime
-	prev, next *bodyWatch
-	in         bool
+	listNode[*bodyWatch]
+	due mclock.AbsTime
 }
 
 // bodyTimerStep keeps many bodies that are due one after another from being a timer
 // each.
 const bodyTimerStep = 10 * time.Millisecond
+
+// transfer returns what the reading of one body needs. It must be recycled.
+func (t *bodyTimer) transfer() *bodyTransfer {
+	if transfer, ok := t.transfers.Get().(*bodyTransfer); ok {
+		return transfer
+	}
+	return new(bodyTransfer)
+}
+
+// recycle lets the next body have a transfer. Nobody else may know of it any more but
+// the timer, which looks at what it is by then.
+func (t *bodyTimer) recycle(transfer *bodyTransfer) {
+	transfer.reader = bodyReader{}
+	transfer.watch.forget()
+	t.transfers.Put(transfer)
+}
 
 // watch starts the clock for a body that comes in on conn. The watch's stop must be
 // called.
@@ -52,33 +72,20 @@ func (t *bodyTimer) watch(w *bodyWatch, ctx context.Context, cfg bodyConfig, con
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w.place = bodyPlace{due: due, next: t.first, in: true}
-	if t.first != nil {
-		t.first.place.prev = w
-	}
-	t.first = w
+	w.place.of, w.place.due = w, due
+	t.bodies.pushFront(&w.place.listNode)
 	if t.at == 0 || due < t.at {
 		t.setLocked(due, now)
 	}
 }
 
-// remove takes the body's place away.
+// remove takes the body's place away, if it has one.
 func (t *bodyTimer) remove(w *bodyWatch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &w.place
-	if !p.in {
-		return
+	if w.place.in != nil {
+		t.bodies.remove(&w.place.listNode)
 	}
-	if p.prev != nil {
-		p.prev.place.next = p.next
-	} else {
-		t.first = p.next
-	}
-	if p.next != nil {
-		p.next.place.prev = p.prev
-	}
-	*p = bodyPlace{}
 }
 
 func (t *bodyTimer) setLocked(at, now mclock.AbsTime) {
@@ -94,9 +101,9 @@ func (t *bodyTimer) fired() {
 	now := t.clock.Now()
 	var due []*bodyWatch
 	t.mu.Lock()
-	for w := t.first; w != nil; w = w.place.next {
-		if w.place.due <= now {
-			due = append(due, w)
+	for n := t.bodies.first; n != nil; n = n.next {
+		if n.of.place.due <= now {
+			due = append(due, n.of)
 		}
 	}
 	t.mu.Unlock()
@@ -111,17 +118,17 @@ func (t *bodyTimer) fired() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, w := range due {
-		if w.place.in {
+		if w.place.in != nil {
 			w.place.due = next[i]
 		}
 	}
 	t.at = 0
-	if t.first == nil {
+	if t.bodies.n == 0 {
 		return
 	}
-	at := t.first.place.due
-	for w := t.first.place.next; w != nil; w = w.place.next {
-		at = min(at, w.place.due)
+	at := t.bodies.first.of.place.due
+	for n := t.bodies.first.next; n != nil; n = n.next {
+		at = min(at, n.of.place.due)
 	}
 	t.setLocked(max(at, now.Add(bodyTimerStep)), now)
 }

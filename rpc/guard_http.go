@@ -10,7 +10,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -129,21 +128,11 @@ func (f *requestFrame) set(kept *chunkBuffer, err error) {
 	f.batch = isBatch(f.text)
 }
 
-// bodyTransfer is what reading one body needs. It is reused: a call of 200 bytes must
+// bodyTransfer is what reading one body needs. The timer reuses it: a call of 200 bytes must
 // not cost more to read than to run.
 type bodyTransfer struct {
 	reader bodyReader
 	watch  bodyWatch
-}
-
-var transferPool = sync.Pool{New: func() any { return new(bodyTransfer) }}
-
-// recycle lets the next body have t. Nobody else may know of it any more but the
-// timer, which looks at what it is by then.
-func (t *bodyTransfer) recycle() {
-	t.reader = bodyReader{}
-	t.watch.forget()
-	transferPool.Put(t)
 }
 
 // beginTransfer lets the scope be displaced while its body is read, as one that may
@@ -177,8 +166,8 @@ func (g *Guard) readRequest(scope *requestScope, w http.ResponseWriter, r *http.
 	if r.ContentLength > cfg.limit {
 		return g.refuseBody(w, r, cfg, false, contentLengthError(r.ContentLength, cfg.limit))
 	}
-	t := transferPool.Get().(*bodyTransfer)
-	defer t.recycle()
+	t := g.bodyTimer.transfer()
+	defer g.bodyTimer.recycle(t)
 	mem := g.body.openIn(&scope.body, scope.key, scope)
 	scope.beginTransfer(t, r.ContentLength)
 	defer scope.endTransfer() // before t is reused, whatever the source does

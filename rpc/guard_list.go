@@ -43,32 +43,27 @@ func (l *linkedList[T]) back() (of T) {
 }
 
 // pushBack makes n the last node.
-func (l *linkedList[T]) pushBack(n *listNode[T]) {
-	if n.in != nil {
-		panic("rpc: node pushed that is in a list")
-	}
-	n.in, n.prev = l, l.last
-	if l.last == nil {
-		l.first = n
-	} else {
-		l.last.next = n
-	}
-	l.last = n
-	l.n++
-}
+func (l *linkedList[T]) pushBack(n *listNode[T]) { l.insert(n, l.last, nil) }
 
 // pushFront makes n the first node.
-func (l *linkedList[T]) pushFront(n *listNode[T]) {
+func (l *linkedList[T]) pushFront(n *listNode[T]) { l.insert(n, nil, l.first) }
+
+// insert puts n between two neighbours; nil is the end of the list.
+func (l *linkedList[T]) insert(n, prev, next *listNode[T]) {
 	if n.in != nil {
 		panic("rpc: node pushed that is in a list")
 	}
-	n.in, n.next = l, l.first
-	if l.first == nil {
+	n.in, n.prev, n.next = l, prev, next
+	if prev == nil {
+		l.first = n
+	} else {
+		prev.next = n
+	}
+	if next == nil {
 		l.last = n
 	} else {
-		l.first.prev = n
+		next.prev = n
 	}
-	l.first = n
 	l.n++
 }
 
