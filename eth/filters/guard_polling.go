@@ -33,18 +33,22 @@ type guardFilters struct {
 	queued  int64 // bytes in all filters that are limited
 }
 
-// guards holds the guardFilters of each FilterAPI. Upstream's type ends in another
-// field from release to release, so there is none of ours in it. An API is never let
-// go of: the loop that removes its idle filters runs for ever.
-var guards sync.Map
+// perAPI holds a T of each FilterAPI. Upstream's type ends in another field from
+// release to release, so there is none of ours in it. An API is never let go of: the
+// loop that removes its idle filters runs for ever.
+type perAPI[T any] struct{ values sync.Map }
 
-func (api *FilterAPI) guard() *guardFilters {
-	g, ok := guards.Load(api)
+func (p *perAPI[T]) of(api *FilterAPI) *T {
+	v, ok := p.values.Load(api)
 	if !ok {
-		g, _ = guards.LoadOrStore(api, new(guardFilters))
+		v, _ = p.values.LoadOrStore(api, new(T))
 	}
-	return g.(*guardFilters)
+	return v.(*T)
 }
+
+var guards perAPI[guardFilters]
+
+func (api *FilterAPI) guard() *guardFilters { return guards.of(api) }
 
 // pollingFilter is what is known of one filter besides upstream's own record. It is
 // made when the guard learns of the filter, or before, when the filter's first event

@@ -4,7 +4,6 @@ package filters
 
 import (
 	"context"
-	"sync"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/types"
@@ -15,15 +14,7 @@ import (
 // receiptGroups holds what subscribers to receipts share, by FilterAPI. It is here and
 // not with what others share because releases before v1.16.5 have no such
 // subscription: they go without this file.
-var receiptGroups sync.Map
-
-func (api *FilterAPI) receiptFeeds() *feedGroups[[]*ReceiptWithTx] {
-	g, ok := receiptGroups.Load(api)
-	if !ok {
-		g, _ = receiptGroups.LoadOrStore(api, new(feedGroups[[]*ReceiptWithTx]))
-	}
-	return g.(*feedGroups[[]*ReceiptWithTx])
-}
+var receiptGroups perAPI[feedGroups[[]*ReceiptWithTx]]
 
 // TransactionReceipts sends the receipts of each block's transactions, those that
 // filter names or all of them, as one notification.
@@ -44,7 +35,7 @@ func (api *FilterAPI) TransactionReceipts(ctx context.Context, filter *Transacti
 		key = "all"
 	}
 	sub := notifier.CreateSubscription()
-	err := api.receiptFeeds().join(key, notifier, sub,
+	err := receiptGroups.of(api).join(key, notifier, sub,
 		func(receipts chan []*ReceiptWithTx) (*Subscription, error) {
 			return api.events.SubscribeTransactionReceipts(hashes, receipts), nil
 		}, api.encodeReceipts)
