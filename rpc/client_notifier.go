@@ -248,18 +248,23 @@ func (s *clientNotifier) notify(ev *Event, counted bool) error {
 		}
 		return err
 
-	case s.state == subHeld:
+	default:
+		s.dropAndUnlock(report)
+		return errSubscriptionDropped
+	}
+}
+
+// dropAndUnlock ends a subscription that is held or live for the reason reported.
+func (s *clientNotifier) dropAndUnlock(report dropReport) {
+	if s.state == subHeld {
 		// The handler does not know the subscription yet: it takes it over when
 		// the subscribe call has returned. Torn down now, it would be put back.
 		s.state, s.doom = subDoomed, report
 		s.forgetHeldLocked()
-		o.mu.Unlock()
-		return errSubscriptionDropped
-
-	default:
-		o.dropAndUnlock(s, report)
-		return errSubscriptionDropped
+		s.out.mu.Unlock()
+		return
 	}
+	s.out.dropAndUnlock(s, report)
 }
 
 // waitAndUnlock queues ev and waits until it has been written.

@@ -93,9 +93,8 @@ func (b *filterBook) reserve(client clientKey, limitClient bool) error {
 	full := func() bool {
 		return b.taken >= b.max || limitClient && b.held.held(client) >= int64(b.perClient)
 	}
-	if full() && b.clock.Now().Sub(b.swept) >= sweepPause {
-		b.swept = b.clock.Now()
-		b.sweepAndLock()
+	if full() {
+		b.sweepPausedAndLock()
 	}
 	if limitClient && b.held.held(client) >= int64(b.perClient) {
 		b.refuseAndUnlock()
@@ -221,6 +220,11 @@ func (b *filterBook) takeLocked(client clientKey, n int) {
 func (b *filterBook) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sweepPausedAndLock()
+}
+
+// sweepPausedAndLock is sweepAndLock, at most once in sweepPause.
+func (b *filterBook) sweepPausedAndLock() {
 	if b.clock.Now().Sub(b.swept) >= sweepPause {
 		b.swept = b.clock.Now()
 		b.sweepAndLock()

@@ -81,17 +81,11 @@ func (s *clientNotifier) displace() {
 	report := dropReport{Reason: dropDisplaced, Limit: o.limits.kept}
 	o.mu.Lock()
 	report.Queued, report.LastBlock = s.bytes, s.written
-	switch s.state {
-	case subHeld:
-		// As when it overflows before the handler has taken it over.
-		s.state, s.doom = subDoomed, report
-		s.forgetHeldLocked()
+	if s.state == subDoomed || s.state == subOver {
 		o.mu.Unlock()
-	case subLive:
-		o.dropAndUnlock(s, report)
-	default:
-		o.mu.Unlock()
+		return
 	}
+	s.dropAndUnlock(report)
 }
 
 // keep makes a polling filter the owner of what is charged for it.
