@@ -234,6 +234,23 @@ func (r *Run) Began(conns []*rig.RawHTTP, want int) {
 	r.Arrived("answers begun", int(n.Load()), want)
 }
 
+// Unread has body sent on n connections with a small buffer and reads none of the
+// answers, of which at least want must begin. The connections are shared out between
+// the given number of clients; 0: each is a client's own.
+func (r *Run) Unread(n, clients int, body []byte, want int) []*rig.RawHTTP {
+	conns := make([]*rig.RawHTTP, n)
+	for i := range conns {
+		from := i
+		if clients > 0 {
+			from %= clients
+		}
+		conns[i] = r.Raw(r.narrow(from))
+		r.Must(conns[i].Request(body), "asking")
+	}
+	r.Began(conns, want)
+	return conns
+}
+
 // Metric reads one number from the metrics page; 0 when it is not there.
 func (r *Run) Metric(name string) float64 {
 	m, err := r.Node.Metrics()

@@ -81,12 +81,7 @@ func init() {
 			body, size := r.bigReply()
 			r.Note("reply", float64(size), "B")
 			before := r.Watch.Peak()
-			conns := make([]*rig.RawHTTP, 64)
-			for i := range conns {
-				conns[i] = r.Raw(r.narrow(i))
-				r.Must(conns[i].Request(body), "batch")
-			}
-			r.Began(conns, 4)
+			r.Unread(64, 0, body, 4)
 			r.For(r.Seconds(6, 20))
 			r.MemorySince(before, (2*256+64)*mib)
 		},

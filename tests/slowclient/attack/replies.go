@@ -27,12 +27,7 @@ func init() {
 		Run: func(r *Run) {
 			body, size := r.bigReply()
 			r.Note("reply", float64(size), "B")
-			conns := make([]*rig.RawHTTP, 8)
-			for i := range conns {
-				conns[i] = r.Raw(r.narrow(i))
-				r.Must(conns[i].Request(body), "call")
-			}
-			r.Began(conns, 4)
+			r.Unread(8, 0, body, 4)
 			r.For(r.Seconds(5, 15))
 			r.OnReport(func(p rig.PoliteReport) {
 				r.Soft("eth_blockNumber at most", p.LightMax, Allow(100*time.Millisecond, p))
@@ -46,13 +41,7 @@ func init() {
 		Run: func(r *Run) {
 			body, _ := r.bigReply()
 			before := r.Watch.Peak()
-			conns := make([]*rig.RawHTTP, 50)
-			for i := range conns {
-				conns[i] = r.Raw(r.narrow(i))
-				r.Must(conns[i].Request(body), "call")
-			}
-			r.Began(conns, 8)
-			for _, c := range conns {
+			for _, c := range r.Unread(50, 0, body, 8) {
 				go rig.Trickle(r.Ctx, c, 10_000)
 			}
 			r.For(r.Seconds(6, 20))
@@ -97,12 +86,7 @@ func init() {
 			block, _ := r.BigBlock(60)
 			before := r.Watch.Peak()
 			call := rig.Call(1, "eth_getBlockByNumber", block, true)
-			conns := make([]*rig.RawHTTP, 64)
-			for i := range conns {
-				conns[i] = r.Raw(r.narrow(i))
-				r.Must(conns[i].Request(rig.Batch(call, call)), "batch")
-			}
-			r.Began(conns, 8)
+			r.Unread(64, 0, rig.Batch(call, call), 8)
 			r.For(r.Seconds(6, 20))
 			r.MemorySince(before, replyMemory)
 		},
@@ -173,13 +157,7 @@ func init() {
 			body, _ := r.bigReply()
 			block, _ := r.BigBlock(60)
 			call := rig.Call(1, "eth_getBlockByNumber", block, true)
-			conns := make([]*rig.RawHTTP, 26)
-			for i := range conns {
-				conns[i] = r.Raw(r.narrow(i % 13))
-				r.Must(conns[i].Request(body), "call")
-			}
-			r.Began(conns, 8)
-			for _, c := range conns {
+			for _, c := range r.Unread(26, 13, body, 8) {
 				go rig.Trickle(r.Ctx, c, 2048)
 			}
 			r.For(2 * time.Second)
