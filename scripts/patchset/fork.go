@@ -15,7 +15,6 @@ import (
 
 	"rpcguard/scripts/patchset/internal/diff"
 	"rpcguard/scripts/patchset/internal/git"
-	"rpcguard/scripts/patchset/internal/tree"
 )
 
 // laid is the patched tree under build/: a git repository with one commit for
@@ -108,11 +107,7 @@ func (l *laid) lay(base string, force bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	module, err := tree.Open(src, "")
-	if err != nil {
-		return err
-	}
-	p, err := l.repo.choose(module.Read, base, false)
+	p, err := l.repo.planFor(src, base)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"rpcguard/scripts/patchset/internal/diff"
+	"rpcguard/scripts/patchset/internal/tree"
 )
 
 // reader reads a file of a tree; fs.ErrNotExist where there is none.
@@ -100,6 +101,15 @@ func planSet(s *set, read reader, reverse bool) (*plan, error) {
 		return nil, bad
 	}
 	return p, nil
+}
+
+// planFor is choose for a release that lies unchanged in dir.
+func (r *repo) planFor(dir, only string) (*plan, error) {
+	release, err := tree.Open(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	return r.choose(release.Read, only, false)
 }
 
 // choose tries bases in order and returns the first plan that fits; only, when

@@ -26,11 +26,7 @@ func (r *repo) writeSeries(dir, base string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	module, err := tree.Open(src, "")
-	if err != nil {
-		return err
-	}
-	p, err := r.choose(module.Read, base, false)
+	p, err := r.planFor(src, base)
 	if err != nil {
 		return err
 	}

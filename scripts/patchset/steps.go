@@ -30,11 +30,7 @@ func (r *repo) compileSteps(version string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	module, err := tree.Open(src, "")
-	if err != nil {
-		return err
-	}
-	p, err := r.choose(module.Read, "", false)
+	p, err := r.planFor(src, "")
 	if err != nil {
 		return err
 	}
