@@ -82,12 +82,9 @@ func (c *slowTry) trySend(b *frameBatch) (bool, error) {
 func TestGuardFlusherGathersABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestFlusher(t, 1)
-		slow := &slowTry{newFakeConn(), make(chan struct{}), make(chan struct{})}
 		conn := newFakeConn()
-		slow.letAll()
 		conn.letAll()
-		liveSub(flushedOutbox(t, f, slow), "0x1").notify(textEvent(0, "holds the worker"), true)
-		<-slow.begun
+		slow := holdWorker(t, f)
 		s := liveSub(flushedOutbox(t, f, conn), "0x2")
 		for range testLimits.events {
 			require.NoError(t, s.notify(textEvent(0, "a"), true))
@@ -99,15 +96,21 @@ func TestGuardFlusherGathersABurst(t *testing.T) {
 	})
 }
 
+// holdWorker keeps a worker of f busy until end is closed.
+func holdWorker(t *testing.T, f *flusher) *slowTry {
+	slow := &slowTry{newFakeConn(), make(chan struct{}), make(chan struct{})}
+	slow.letAll()
+	liveSub(flushedOutbox(t, f, slow), "0x1").notify(textEvent(0, "holds the worker"), true)
+	<-slow.begun
+	return slow
+}
+
 // TestGuardFlusherTakesTurns: a connection with much to send queues up again behind
 // the others after each batch.
 func TestGuardFlusherTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestFlusher(t, 1)
-		slow := &slowTry{newFakeConn(), make(chan struct{}), make(chan struct{})}
-		slow.letAll()
-		liveSub(flushedOutbox(t, f, slow), "0x1").notify(textEvent(0, "holds the worker"), true)
-		<-slow.begun
+		slow := holdWorker(t, f)
 		var order []string
 		long, short := &orderedConn{newFakeConn(), "long", &order}, &orderedConn{newFakeConn(), "short", &order}
 		texts := make([]string, 1000)
@@ -141,10 +144,7 @@ func (c *orderedConn) trySend(b *frameBatch) (bool, error) {
 func TestGuardFlusherSaysGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestFlusher(t, 1)
-		slow := &slowTry{newFakeConn(), make(chan struct{}), make(chan struct{})}
-		slow.letAll()
-		liveSub(flushedOutbox(t, f, slow), "0x1").notify(textEvent(0, "holds the worker"), true)
-		<-slow.begun
+		slow := holdWorker(t, f)
 		conn := newFakeConn()
 		conn.letAll()
 		o := flushedOutbox(t, f, conn)

@@ -279,19 +279,26 @@ func runSlowSubscriber(t *testing.T, cfg GuardConfig) (longest, latest time.Dura
 	return longest, latest, true
 }
 
+// dropGoClient has our own client subscribe to more than cfg lets wait for it, and
+// returns the error that its subscription ends with.
+func dropGoClient(t *testing.T, cfg GuardConfig) (*feedServer, *Client, *ClientSubscription, error) {
+	t.Helper()
+	f := newFeedServer(t, cfg)
+	f.flood = 100
+	client, err := Dial(f.url)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	sub, err := client.EthSubscribe(context.Background(), make(chan string, 1000), "feed")
+	require.NoError(t, err)
+	return f, client, sub, await(t, sub.Err(), "drop")
+}
+
 // TestGuardDropReachesGoClient: in unsubscribe mode our own client learns of the
 // drop as an error with code and data, and its connection stays.
 func TestGuardDropReachesGoClient(t *testing.T) {
 	cfg := testGuardConfig()
 	cfg.Sub.Overflow, cfg.Sub.Bytes = "unsubscribe", 10000
-	f := newFeedServer(t, cfg)
-	f.flood = 100
-	client, err := Dial(f.url)
-	require.NoError(t, err)
-	defer client.Close()
-	sub, err := client.EthSubscribe(context.Background(), make(chan string, 1000), "feed")
-	require.NoError(t, err)
-	err = await(t, sub.Err(), "drop")
+	f, client, sub, err := dropGoClient(t, cfg)
 	var coded interface {
 		Error
 		DataError
@@ -340,14 +347,7 @@ func TestGuardLiveDropEndsTheSubscription(t *testing.T) {
 func TestGuardDropClosesWith1013(t *testing.T) {
 	cfg := testGuardConfig()
 	cfg.Sub.Bytes = 10000
-	f := newFeedServer(t, cfg)
-	f.flood = 100
-	client, err := Dial(f.url)
-	require.NoError(t, err)
-	defer client.Close()
-	sub, err := client.EthSubscribe(context.Background(), make(chan string, 1000), "feed")
-	require.NoError(t, err)
-	err = await(t, sub.Err(), "drop")
+	f, _, _, err := dropGoClient(t, cfg)
 	require.True(t, websocket.IsCloseError(err, websocket.CloseTryAgainLater), "%v", err)
 	require.Contains(t, err.Error(), "slow consumer: eth feed (bytes)")
 	await(t, f.gone, "teardown")
