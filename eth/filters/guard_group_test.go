@@ -77,6 +77,17 @@ func TestGuardEqualSubscriptionsShareASource(t *testing.T) {
 	require.Equal(t, id, c.read().Params.Subscription)
 }
 
+// TestGuardEqualReceiptSubscriptionsShareASource, on releases that have them.
+func TestGuardEqualReceiptSubscriptionsShareASource(t *testing.T) {
+	s := newFilterServer(t, rpc.DefaultGuardConfig)
+	for range 3 {
+		if reply := s.dial(0).call("eth_subscribe", "transactionReceipts", nil); reply.Error != nil {
+			t.Skip("there are no such subscriptions:", reply.Error.Message)
+		}
+	}
+	require.Equal(t, 1, groupGoroutines())
+}
+
 // groupGoroutines counts the goroutines that groups have in this process.
 func groupGoroutines() int {
 	stacks := make([]byte, 1<<20)

@@ -59,6 +59,7 @@ type filterServer struct {
 	t       *testing.T
 	backend *feedBackend
 	api     *FilterAPI
+	server  *rpc.Server
 	url     string
 }
 
@@ -75,6 +76,7 @@ func newFilterServer(t *testing.T, cfg rpc.GuardConfig) *filterServer {
 	s.api = NewFilterAPI(NewFilterSystem(s.backend, Config{}))
 	srv := newPlainServer()
 	srv.SetGuard(guard)
+	s.server = srv
 	require.NoError(t, srv.RegisterName("eth", s.api))
 	hs := httptest.NewServer(anyOrigin(srv))
 	s.url = "ws:" + strings.TrimPrefix(hs.URL, "http:")
