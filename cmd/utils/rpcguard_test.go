@@ -50,6 +50,19 @@ func TestGuardFlagsSetTheirFields(t *testing.T) {
 	}
 }
 
+// TestGuardFlagsReachTheNode: what the command line says is in the configuration that
+// a node is made from.
+func TestGuardFlagsReachTheNode(t *testing.T) {
+	set := flag.NewFlagSet("test", flag.ContinueOnError)
+	for _, f := range RPCGuardFlags() {
+		require.NoError(t, f.Apply(set))
+	}
+	require.NoError(t, set.Set("rpc.admission.concurrency", "77"))
+	cfg := node.DefaultConfig
+	SetNodeConfig(cli.NewContext(cli.NewApp(), set, nil), &cfg)
+	require.Equal(t, 77, cfg.RPCGuard.Admission.Concurrency)
+}
+
 func differences(a, b reflect.Value) (n int) {
 	if a.Kind() != reflect.Struct {
 		if !reflect.DeepEqual(a.Interface(), b.Interface()) {
