@@ -70,7 +70,7 @@ var built = []struct{ name, file, on, off, cases string }{
 	{"gate.fast-closes", "rpc/guard_admission.go",
 		`if !g.closeFastLocked() {`, `if mutant("limit/gate.fast-closes") || !g.closeFastLocked() {`, ""},
 	{"gate.fast-bound", "rpc/guard_admission_fast.go",
-		`if word&fastMax >= word>>fastBits&fastMax ||`, `if word&fastMax >= mutantOr("limit/gate.fast-bound", fastMax, word>>fastBits&fastMax) && word>>fastBits&fastMax != 0 ||`, ""},
+		`if word&fastMax >= word>>fastBits&fastMax ||`, `if word&fastMax >= mutantOr("limit/gate.fast-bound", fastMax*min(1, word>>fastBits&fastMax), word>>fastBits&fastMax) ||`, ""},
 	{"class.narrow-logs", "rpc/guard_class.go",
 		`last.number-first.number < narrowLogBlocks`, `(last.number-first.number < narrowLogBlocks || mutant("limit/class.narrow-logs"))`, ""},
 	{"class.much-work", "rpc/guard_response.go",

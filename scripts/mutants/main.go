@@ -23,7 +23,7 @@
 // The trees are overlays of go's -overlay over build/fork: no file is changed.
 //
 // Each mutant is tried by what is cheapest first: the test that caught it before
-// (pins.txt), all tests of ours, and, for what only a whole node can show, the named
+// (pins.txt), the tests of ours that come to its switch (see reach.go), and, for what only a whole node can show, the named
 // cases of tests/slowclient, against one binary with all the switches. A test counts
 // only if it is green with nothing switched.
 //
@@ -49,7 +49,7 @@ import (
 type options struct {
 	only, skip             string
 	list, quick, record    bool
-	suite, near            bool
+	suite                  bool
 	pinsFile, tree, binary string
 }
 
@@ -60,7 +60,6 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants and end")
 	flag.BoolVar(&o.quick, "quick", false, "only switched mutants with a pinned test; nothing else is tried")
 	flag.BoolVar(&o.record, "record", false, "add the tests found to pins.txt; to find all anew, take the file away first")
-	flag.BoolVar(&o.near, "near", false, "search only tests whose names point at the mutant: for a first pass")
 	noSuite := flag.Bool("no-suite", false, "do not start nodes: compiler and tests only")
 	flag.Parse()
 	o.suite = !*noSuite && !o.quick
@@ -108,7 +107,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	j := &judge{tree: t, pins: pins, known: all, opt: o}
+	j := &judge{tree: t, pins: pins, known: all, opt: o, reach: make(map[string]reach)}
 	survivors, err := j.all(chosen)
 	if err != nil {
 		return err
@@ -142,8 +141,9 @@ type judge struct {
 	known []*mutant // all there are
 	opt   options
 
-	suite  string // the suite's program, once built
-	binary string // the node with all switches, once built
+	reach  map[string]reach // package: what its tests come to, once asked
+	suite  string           // the suite's program, once built
+	binary string           // the node with all switches, once built
 }
 
 // verdict says who caught a mutant.
@@ -241,46 +241,52 @@ func (j *judge) try(m *mutant) (verdict, error) {
 			if err != nil {
 				return verdict{}, err
 			}
-			likely, rest := byName(m.name, own)
-			if j.opt.near {
-				rest = nil
-			}
-			for _, tests := range [][]string{likely, rest} {
-				if v, err := j.search(m, pkg, tests); err != nil || v.by != "" {
-					return v, err
+			if j.reach[pkg] == nil {
+				if j.reach[pkg], err = reachOf(j.tree, pkg, own); err != nil {
+					return verdict{}, err
 				}
+			}
+			if v, err := j.search(m, pkg, j.reach[pkg].of(m)); err != nil || v.by != "" {
+				return v, err
 			}
 		}
 	}
 	return j.bySuite(m)
 }
 
-// search runs all tests of a package until one goes red, and pins it if it does so
+// search runs the tests that reach a mutant until one goes red, and pins it if it does so
 // twice and is green without the mutant: a test that fails by itself proves nothing. One
 // that takes long, as those do that hang, counts only if there is no other.
-func (j *judge) search(m *mutant, pkg string, tests []string) (found verdict, err error) {
+func (j *judge) search(m *mutant, pkg string, tests [][]timedTest) (found verdict, err error) {
 	slow := 0
-	for len(tests) > 0 {
-		out, err := j.tree.test(pkg, m.name, anchored(tests...), "90s")
-		if err == nil {
-			break
-		}
-		test := firstFailed(out)
-		if test == "" {
-			return verdict{"test", failed(out)}, nil // the whole program ended
-		}
-		begun := time.Now()
-		_, again := j.tree.test(pkg, m.name, anchored(test), "20s")
-		took := time.Since(begun)
-		_, without := j.tree.test(pkg, "", anchored(test), "20s")
-		if again != nil && without == nil {
-			j.pins[m.name] = pin{pkg: pkg, test: test}
-			found = verdict{"test", pkg + " " + test}
-			if slow++; took < 5*time.Second || slow == 3 {
+	for _, batch := range tests {
+		for len(batch) > 0 {
+			var names []string
+			for _, t := range batch {
+				names = append(names, t.name)
+			}
+			out, err := j.tree.test(pkg, m.name, anchored(names...), patience(batch).String())
+			if err == nil {
 				break
 			}
+			test := firstFailed(out)
+			i := slices.IndexFunc(batch, func(t timedTest) bool { return t.name == test })
+			if i < 0 {
+				return verdict{"test", failed(out)}, nil // the whole program ended
+			}
+			limit, begun := patience(batch[i:i+1]).String(), time.Now()
+			_, again := j.tree.test(pkg, m.name, anchored(test), limit)
+			took := time.Since(begun)
+			_, without := j.tree.test(pkg, "", anchored(test), limit)
+			if again != nil && without == nil {
+				j.pins[m.name] = pin{pkg: pkg, test: test}
+				found = verdict{"test", pkg + " " + test}
+				if slow++; took < 5*time.Second || slow == 2 {
+					return found, nil
+				}
+			}
+			batch = slices.Delete(slices.Clone(batch), i, i+1)
 		}
-		tests = slices.DeleteFunc(slices.Clone(tests), func(t string) bool { return t == test })
 	}
 	return found, nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -159,4 +160,17 @@ func TestLikelyTestsGoFirst(t *testing.T) {
 	likely, rest := byName("limit/stall.window", []string{"TestGuardStallModel", "TestStreamWindowEnds", "TestClassify"})
 	require.Equal(t, []string{"TestGuardStallModel", "TestStreamWindowEnds"}, likely)
 	require.Equal(t, []string{"TestClassify"}, rest)
+}
+
+func TestReachOrdersTests(t *testing.T) {
+	require.Equal(t, []string{"limit/a b", "config"}, reached("=== RUN\n\nreached: limit/a b\nlog\nreached: config\nPASS\n"))
+	quick, slow := slowTest/2, 2*slowTest
+	r := reach{
+		"limit/stall.window": {{"TestClassify", quick}, {"TestGuardStallModel", quick}, {"TestStallSlow", slow}},
+		everyConfig:          {{"TestClassify", quick}},
+	}
+	require.Equal(t, [][]timedTest{{{"TestGuardStallModel", quick}}, {{"TestClassify", quick}}, {{"TestStallSlow", slow}}},
+		r.of(&mutant{name: "limit/stall.window"}))
+	require.Equal(t, [][]timedTest{nil, {{"TestClassify", quick}}}, r.of(&mutant{name: "limit/sub.max", config: "x"}))
+	require.Equal(t, 5*time.Second+4*quick, patience([]timedTest{{"TestClassify", quick}}))
 }

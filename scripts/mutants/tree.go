@@ -112,12 +112,26 @@ func newTree(fork, dir string, all []*mutant) (*tree, error) {
 }
 
 const switchSource = `
-import "os"
+import (
+	"os"
+	"sync"
+)
 
-var mutantName = os.Getenv("` + envName + `")
+var (
+	mutantName = os.Getenv("` + envName + `")
+	mutantTell = os.Getenv("` + reachName + `") != ""
+	mutantSeen sync.Map
+)
 
 // mutant reports whether the thing of that name is taken out.
-func mutant(name string) bool { return mutantName == name }
+func mutant(name string) bool {
+	if mutantTell {
+		if _, again := mutantSeen.LoadOrStore(name, true); !again {
+			os.Stderr.WriteString("\nreached: " + name + "\n")
+		}
+	}
+	return mutantName == name
+}
 
 // mutantOr returns out where the thing of that name is taken out, else in.
 func mutantOr[T any](name string, out, in T) T {
@@ -132,6 +146,7 @@ var _ = mutantOr[int]
 
 const configSource = `
 func mutateConfig(cfg *GuardConfig) {
+	mutant("` + everyConfig + `")
 	switch mutantName {
 %s	}
 }
