@@ -121,10 +121,12 @@ func (h *handler) attachGuard() {
 	if !ok {
 		if request := requestOf(h.conn); request != nil {
 			h.conn = request.attach(h.conn)
+			h.traceQuietly()
 		}
 		return
 	}
 	c.h = h
+	h.traceQuietly()
 	c.attachReader(h)
 	if c.out != nil {
 		h.unsubscribeCb = newCallback(reflect.Value{}, reflect.ValueOf(h.unsubscribeGuarded))
