@@ -67,6 +67,7 @@ func (c *guardCodec) openOutbox() {
 		c.conn = conn
 		if c.g.untrusted() {
 			c.key = conn.key // by the header of its handshake
+			inner.limitReads(c.g.cfg.Body.WSLimit)
 		}
 		out := newSocketOut(conn.Conn, timeout)
 		if c.g.untrusted() && !c.g.cfg.DryRun {

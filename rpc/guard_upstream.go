@@ -30,6 +30,9 @@ func (s *Server) readLimit() int64 { return s.wsReadLimit }
 
 func (s *Server) setReadLimit(n int64) { s.wsReadLimit = n }
 
+// limitReads does nothing: the codec was made with the server's limit.
+func (c *websocketCodec) limitReads(int64) {}
+
 // setRefusal makes msg a refusal.
 func (msg *jsonrpcMessage) setRefusal(e *refusalError) { msg.Error = e.encoded }
 

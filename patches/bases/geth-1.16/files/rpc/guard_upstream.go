@@ -51,6 +51,14 @@ func (s *Server) setReadLimit(n int64) {
 	}
 }
 
+// limitReads sets the limit where a server has no field for it: its codecs are made
+// with the constant, and nothing is read before the guard has seen them.
+func (c *websocketCodec) limitReads(n int64) {
+	if _, ok := reflect.TypeFor[Server]().FieldByName("wsReadLimit"); !ok {
+		c.conn.SetReadLimit(n)
+	}
+}
+
 // appendMessage appends the encoding of a message. Releases up to v1.17.3 have
 // no function for it: they encode at the moment of writing.
 func appendMessage(buf []byte, msg *jsonrpcMessage) []byte {
