@@ -46,27 +46,22 @@ type feedGroups[E any] struct {
 
 // feedGroup is the subscriptions that share a source.
 type feedGroup[E any] struct {
-	key       string // "" of one that nobody may join
-	events    chan E
-	encode    func(E) (*rpc.Event, error)
-	installed chan struct{} // closed when source and err are set
-	source    *Subscription
-	err       error
-	empty     chan struct{} // closed when the last member has left
+	key    string // "" of one that nobody may join
+	events chan E
+	encode func(E) (*rpc.Event, error)
+	source *Subscription
+	err    error
 
 	// feedGroups.mu guards the rest.
-	members map[rpc.ID]*rpc.Notifier
-	list    []feedMember // of members; nil: has to be made anew
-}
-
-type feedMember struct {
-	id       rpc.ID
-	notifier *rpc.Notifier
+	members    feedMembers
+	installing chan struct{} // closed when source and err are set, and then nil
 }
 
 // groupBuffer is how many events may wait for a group, so that the event system does
-// not wait while a group is busy with the one before.
-const groupBuffer = 16
+// not wait while a group is busy with the one before. Each costs every idle group 24
+// bytes: a group whose member is its only one must not cost much more than upstream's
+// subscription.
+const groupBuffer = 4
 
 // join has a subscription get the events of the group with the given key, until it
 // ends. subscribe and encode are the same for all subscriptions of a key; an empty key
@@ -75,16 +70,21 @@ func (s *feedGroups[E]) join(key string, n *rpc.Notifier, sub *rpc.Subscription,
 	if !n.Shareable() {
 		key = ""
 	}
-	g, first := s.enter(key, feedMember{sub.ID, n})
+	g, installing, first := s.enter(key, feedMember{sub.ID, n})
 	if first {
 		g.encode = encode
 		g.source, g.err = subscribe(g.events)
-		close(g.installed)
+		s.mu.Lock()
+		g.installing = nil
+		s.mu.Unlock()
+		close(installing)
 		if g.err == nil {
 			go s.run(g)
 		}
 	}
-	<-g.installed
+	if installing != nil {
+		<-installing
+	}
 	if g.err != nil {
 		s.leave(g, sub.ID)
 		return g.err
@@ -93,18 +93,17 @@ func (s *feedGroups[E]) join(key string, n *rpc.Notifier, sub *rpc.Subscription,
 	return nil
 }
 
-// enter returns the group of key with m among its members, and whether m is the first.
-func (s *feedGroups[E]) enter(key string, m feedMember) (g *feedGroup[E], first bool) {
+// enter returns the group of key with m among its members, what to wait for until its
+// source is there (nil: it is), and whether m is the first.
+func (s *feedGroups[E]) enter(key string, m feedMember) (g *feedGroup[E], installing chan struct{}, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g = s.groups[key]
 	if first = g == nil; first {
 		g = &feedGroup[E]{
-			key:       key,
-			events:    make(chan E, groupBuffer),
-			installed: make(chan struct{}),
-			empty:     make(chan struct{}),
-			members:   make(map[rpc.ID]*rpc.Notifier),
+			key:        key,
+			events:     make(chan E, groupBuffer),
+			installing: make(chan struct{}),
 		}
 		if key != "" {
 			if s.groups == nil {
@@ -113,30 +112,28 @@ func (s *feedGroups[E]) enter(key string, m feedMember) (g *feedGroup[E], first 
 			s.groups[key] = g
 		}
 	}
-	g.members[m.id] = m.notifier
-	g.list = nil
-	return g, first
+	g.members.add(m)
+	return g, g.installing, first
 }
 
+// leave takes a member out of its group, and ends the group with its last one. It is
+// called when the group has been installed, and does not wait.
 func (s *feedGroups[E]) leave(g *feedGroup[E], id rpc.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := g.members[id]; !ok {
+	if !g.members.remove(id) || g.members.len() > 0 {
 		return
 	}
-	delete(g.members, id)
-	g.list = nil
-	if len(g.members) == 0 {
-		if s.groups[g.key] == g {
-			delete(s.groups, g.key)
-		}
-		close(g.empty)
+	if s.groups[g.key] == g {
+		delete(s.groups, g.key)
+	}
+	if g.source != nil {
+		go g.source.Unsubscribe() // which ends run, and waits for the event loop
 	}
 }
 
-// run delivers until the group is empty.
+// run delivers until the group's source has been given back, because it is empty.
 func (s *feedGroups[E]) run(g *feedGroup[E]) {
-	defer g.source.Unsubscribe()
 	for {
 		select {
 		case e := <-g.events:
@@ -147,7 +144,7 @@ func (s *feedGroups[E]) run(g *feedGroup[E]) {
 			for _, m := range s.membersOf(g) {
 				m.notifier.NotifyEvent(m.id, ev)
 			}
-		case <-g.empty:
+		case <-g.source.Err():
 			return
 		}
 	}
@@ -158,11 +155,5 @@ func (s *feedGroups[E]) run(g *feedGroup[E]) {
 func (s *feedGroups[E]) membersOf(g *feedGroup[E]) []feedMember {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.list == nil {
-		g.list = make([]feedMember, 0, len(g.members))
-		for id, n := range g.members {
-			g.list = append(g.list, feedMember{id, n})
-		}
-	}
-	return g.list
+	return g.members.all()
 }

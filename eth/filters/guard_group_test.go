@@ -23,7 +23,7 @@ func (s *feedGroups[E]) count() (groups, members int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.groups {
-		members += len(g.members)
+		members += g.members.len()
 	}
 	return len(s.groups), members
 }
