@@ -26,6 +26,8 @@
 //   - requests: closed loop, each connection has one request under way.
 //   - fanout: subscribers of one event source; what one delivered notification costs, and
 //     how long after the first subscriber the last one has a block's notifications.
+//   - idle: subscriptions to which nothing is delivered; what each holds of the heap and
+//     of stacks after a collection.
 //   - overload: calls are sent by the clock, at multiples of what the node serves when
 //     asked one at a time by a few clients, with a polite client beside.
 //

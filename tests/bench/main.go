@@ -127,6 +127,9 @@ func workloadNames() (names []string) {
 	for _, w := range fanouts() {
 		names = append(names, w.name)
 	}
+	for _, w := range idles() {
+		names = append(names, w.name)
+	}
 	for _, w := range overloads() {
 		names = append(names, w.name)
 	}
@@ -162,6 +165,9 @@ func bench(ctx context.Context, opt options) (report Report, err error) {
 	}
 	if list := matching(opt, fanouts(), func(w fanout) string { return w.name }); err == nil && len(list) > 0 {
 		err = group(func(stock, ours *side) error { return runFanouts(ctx, opt, stock, ours, list, emit) })
+	}
+	if list := matching(opt, idles(), func(w idle) string { return w.name }); err == nil && len(list) > 0 {
+		err = group(func(stock, ours *side) error { return runIdles(ctx, opt, stock, ours, list, emit) })
 	}
 	if list := matching(opt, overloads(), func(w overload) string { return w.name }); err == nil && len(list) > 0 {
 		err = group(func(stock, ours *side) error { return runOverloads(ctx, opt, stock, ours, list, emit) })
