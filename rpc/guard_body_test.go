@@ -260,7 +260,7 @@ func TestBodyBatchIsCutWhileItIsRead(t *testing.T) {
 func TestDrainReadsToTheEnd(t *testing.T) {
 	src := newScriptedBody()
 	src.drip(300_000, 1000, 10*time.Millisecond)
-	require.True(t, drainBody(src, 1<<20, src.clock, src.setReadDeadline))
+	require.NoError(t, drainBody(src, 1<<20, src.clock, src.setReadDeadline))
 	require.Empty(t, src.cuts)
 	require.Zero(t, src.clock.ActiveTimers())
 }
@@ -268,7 +268,7 @@ func TestDrainReadsToTheEnd(t *testing.T) {
 func TestDrainEndsAfterItsTime(t *testing.T) {
 	src := newScriptedBody()
 	src.drip(300_000, 1000, 100*time.Millisecond)
-	require.False(t, drainBody(src, 1<<20, src.clock, src.setReadDeadline))
+	require.Equal(t, errBodySlow, drainBody(src, 1<<20, src.clock, src.setReadDeadline))
 	require.Equal(t, []time.Time{longPast}, src.cuts)
 	require.Less(t, src.clock.Now().Sub(0), drainTime+time.Second)
 }
@@ -276,7 +276,7 @@ func TestDrainEndsAfterItsTime(t *testing.T) {
 func TestDrainEndsAfterOneBody(t *testing.T) {
 	src := newScriptedBody()
 	src.drip(300_000, 1000, 0)
-	require.False(t, drainBody(src, 100_000, src.clock, src.setReadDeadline))
+	require.Equal(t, errBodySlow, drainBody(src, 100_000, src.clock, src.setReadDeadline))
 	require.Equal(t, []time.Time{longPast}, src.cuts)
 }
 

@@ -197,6 +197,12 @@ func TestGuardRefusalIsReadWhileTheClientSends(t *testing.T) {
 // Trap: the answer lost to a reset because the client was still sending, when its body
 // had lost its bytes to another client's and its connection a read deadline in the past.
 func TestGuardDisplacedBodyReadsTheRefusal(t *testing.T) {
+	t.Run("length", func(t *testing.T) { testDisplacedBody(t, false) })
+	// The reader of chunks says its first error for ever.
+	t.Run("chunked", func(t *testing.T) { testDisplacedBody(t, true) })
+}
+
+func testDisplacedBody(t *testing.T, chunked bool) {
 	const size = 4 << 20
 	s := newIntakeServer(t, func(c *GuardConfig, _ *http.Server) { c.Body.Budget = 5 << 20; c.Client.Local = true })
 	begin := func(from string, n int) net.Conn {
@@ -206,7 +212,11 @@ func TestGuardDisplacedBodyReadsTheRefusal(t *testing.T) {
 			t.Skip("one loopback address only:", err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
+		length, chunk := fmt.Sprint("Content-Length: ", size), ""
+		if chunked {
+			length, chunk = "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n", size)
+		}
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n%s\r\n\r\n%s", length, chunk)
 		_, err = conn.Write(bytes.Repeat([]byte("x"), n))
 		require.NoError(t, err)
 		return conn

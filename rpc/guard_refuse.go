@@ -119,9 +119,14 @@ func (g *Guard) refuseBody(w http.ResponseWriter, r *http.Request, cfg bodyConfi
 	// past, at which the drain would end before it begins. Its own bound is shorter than
 	// what the server's may be.
 	rc.SetReadDeadline(time.Time{})
-	if !drainBody(r.Body, cfg.limit, g.clock, rc.SetReadDeadline) && !last {
+	compressed := h.Get("Content-Encoding") != "" // and has an end yet to be written
+	switch err := drainBody(r.Body, cfg.limit, g.clock, rc.SetReadDeadline); {
+	case err == nil:
+	case !last:
 		// Too late to announce it, but the client has had 5 s for the answer.
 		panic(http.ErrAbortHandler)
+	case err == errBodyBroken && r.ContentLength < 0 && !compressed:
+		drainConn(rc, cfg.limit, g.clock)
 	}
 	return true
 }

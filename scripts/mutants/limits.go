@@ -113,6 +113,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`bodyConfig{absolute: drainTime}`, `bodyConfig{absolute: mutantOr("limit/body.drain-time", 0, drainTime)}`, ""},
 	{"body.drain", "rpc/guard_refuse.go",
 		`case stalled, !begun && expectsContinue(r):`, `case stalled, !begun && expectsContinue(r), mutant("limit/body.drain"):`, ""},
+	{"body.drain-chunks", "rpc/guard_refuse.go",
+		`case err == errBodyBroken && `, `case err == errBodyBroken && !mutant("limit/body.drain-chunks") && `, ""},
 	{"body.parsing", "rpc/guard.go",
 		`make(chan struct{}, max(1, env.Procs-1))`, `make(chan struct{}, mutantOr("limit/body.parsing", 1<<20, max(1, env.Procs-1)))`, ""},
 	{"body.answer-time", "rpc/guard_refuse.go",
