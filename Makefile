@@ -6,6 +6,8 @@
 export GOFLAGS := -trimpath
 PATCHSET := go run ./scripts/patchset
 VERSION  ?=
+# What ATTACKS=1 stands for: cases that judge by bytes and counts.
+FEW := headers-promise-bodies,filter-flood,exact-refusals
 
 .DEFAULT_GOAL := help
 .PHONY: bases help fork geth upstream run test test-quick attack regress mutants refresh status bench benchstat clean
@@ -53,8 +55,8 @@ bench: geth upstream ## measure stock and hardened geth side by side (BENCH="--r
 benchstat: ## compare the components' benchmarks with those of a revision (BASE=rev)
 	@scripts/benchstat.sh $(BASE)
 
-bases: ## apply the patches to every release of patches/targets, build, run upstream's tests, print a table
-	@$(PATCHSET) bases --test
+bases: ## apply to every release of patches/targets, build, test, print a table (FORKS="DIR ...", TARGETS="vX ..." for these only, ATTACKS=CASE,... or 1)
+	@$(PATCHSET) bases --test $(if $(ATTACKS),--attacks $(patsubst 1,$(FEW),$(ATTACKS))) $(if $(TARGETS),$(TARGETS),--targets) $(FORKS)
 
 clean: ## remove build/
 	rm -rf build

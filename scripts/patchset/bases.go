@@ -33,10 +33,16 @@ func (r *repo) targets() ([]string, error) {
 	return out, nil
 }
 
-// basesTable applies the patches to every target, builds what they touch and,
-// with test, runs upstream's tests of it beside those of the untouched release.
-// A target is a release or a directory; of a directory only a copy is changed.
-func (r *repo) basesTable(targets []string, test bool, out io.Writer) error {
+// basesOptions says how far each target is tried beyond building what is touched.
+type basesOptions struct {
+	test    bool   // run the tests of what is touched, and upstream's on the untouched release
+	attacks string // slowclient's --only for the command built there; "": none
+}
+
+// basesTable applies the patches to every target, builds what they touch and does
+// what the options ask for. A target is a release or a directory; of a directory only
+// a copy is changed.
+func (r *repo) basesTable(targets []string, o basesOptions, out io.Writer) error {
 	if len(targets) == 0 {
 		var err error
 		if targets, err = r.targets(); err != nil {
@@ -44,13 +50,13 @@ func (r *repo) basesTable(targets []string, test bool, out io.Writer) error {
 		}
 	}
 	var (
-		t      = newTable("base", "target", "applies", "builds", "tests", "hunks", "lines", "time")
+		t      = newTable("base", "target", "applies", "builds", "tests", "attacks", "hunks", "lines", "time")
 		failed []string
 		notes  strings.Builder
 	)
 	for _, target := range targets {
 		begin := time.Now()
-		row, note, err := r.tryTarget(target, test)
+		row, note, err := r.tryTarget(target, o)
 		if err != nil {
 			failed = append(failed, target)
 			fmt.Fprintf(&notes, "\n%s: %v\n", target, err)
@@ -58,8 +64,8 @@ func (r *repo) basesTable(targets []string, test bool, out io.Writer) error {
 		if note != "" {
 			fmt.Fprintf(&notes, "\n%s: %s\n", target, note)
 		}
-		t.row(row.base, row.target, row.applies, row.builds, row.tests, row.hunks, row.lines, time.Since(begin).Round(time.Second))
-		fmt.Fprintf(out, "%s: applies %s, builds %s, tests %s\n", row.target, row.applies, row.builds, row.tests)
+		t.row(row.base, row.target, row.applies, row.builds, row.tests, row.attacks, row.hunks, row.lines, time.Since(begin).Round(time.Second))
+		fmt.Fprintf(out, "%s: applies %s, builds %s, tests %s, attacks %s\n", row.target, row.applies, row.builds, row.tests, row.attacks)
 	}
 	fmt.Fprintln(out)
 	t.print(out)
@@ -71,12 +77,12 @@ func (r *repo) basesTable(targets []string, test bool, out io.Writer) error {
 }
 
 type targetRow struct {
-	base, target, applies, builds, tests string
-	hunks, lines                         int
+	base, target, applies, builds, tests, attacks string
+	hunks, lines                                  int
 }
 
-func (r *repo) tryTarget(target string, test bool) (row targetRow, note string, err error) {
-	row = targetRow{base: "-", target: target, applies: "no", builds: "-", tests: "-"}
+func (r *repo) tryTarget(target string, o basesOptions) (row targetRow, note string, err error) {
+	row = targetRow{base: "-", target: target, applies: "no", builds: "-", tests: "-", attacks: "-"}
 	var (
 		dir   string // where the patched tree lies
 		stock string // where the untouched one lies
@@ -138,15 +144,29 @@ func (r *repo) tryTarget(target string, test bool) (row targetRow, note string, 
 		return row, "", fmt.Errorf("vet: %s", text)
 	}
 	row.builds = "yes"
-	if !test {
-		return row, "", nil
+	if o.test {
+		if note, err = row.runTests(dir, stock); err != nil {
+			return row, "", err
+		}
 	}
+	if o.attacks != "" {
+		row.attacks = "held"
+		if err := r.attack(dir, row.target, o.attacks); err != nil {
+			row.attacks = "no"
+			return row, note, err
+		}
+	}
+	return row, note, nil
+}
+
+// runTests runs the tests of what is touched. What fails without the patches, too, is
+// upstream's affair, and noted.
+func (row *targetRow) runTests(dir, stock string) (note string, err error) {
 	text, err := goRun(dir, "test", "./rpc", "./node", "./eth/filters")
 	if err == nil {
 		row.tests = "pass"
-		return row, "", nil
+		return "", nil
 	}
-	// What fails without the patches, too, is upstream's affair.
 	base, _ := goRun(stock, "test", "./rpc", "./node", "./eth/filters")
 	known := failures(base)
 	var ours []string
@@ -157,10 +177,27 @@ func (r *repo) tryTarget(target string, test bool) (row targetRow, note string, 
 	}
 	if len(ours) == 0 && len(failures(text)) > 0 {
 		row.tests = "as stock"
-		return row, "fail on stock as well: " + strings.Join(known, ", "), nil
+		return "fail on stock as well: " + strings.Join(known, ", "), nil
 	}
 	row.tests = "no"
-	return row, "", fmt.Errorf("tests: %s\n%s", strings.Join(ours, ", "), text)
+	return "", fmt.Errorf("tests: %s\n%s", strings.Join(ours, ", "), text)
+}
+
+// attack builds the node of a patched tree, bor's or geth's, and has slowclient judge
+// it by the cases that only names.
+func (r *repo) attack(dir, name, only string) error {
+	main, bin := "./cmd/geth", r.path("build", "bin", "geth-guarded-"+name)
+	if _, err := os.Stat(filepath.Join(dir, "internal", "cli", "server")); err == nil {
+		main, bin = "./cmd/cli", r.path("build", "bin", "bor-guarded-"+name)
+	}
+	// Before v1.14.1 a package reaches into the runtime, which the linker refuses now.
+	if text, err := goRun(dir, "build", "-ldflags=-checklinkname=0", "-o", bin, main); err != nil {
+		return fmt.Errorf("build %s: %s", main, text)
+	}
+	if text, err := goRun(r.root, "run", "./tests/slowclient", "--binary", bin, "--quick", "--only", only); err != nil {
+		return fmt.Errorf("attacks: %s", text)
+	}
+	return nil
 }
 
 var failLine = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
