@@ -108,7 +108,7 @@ var built = []struct{ name, file, on, off, cases string }{
 	{"body.batch", "rpc/guard_http.go",
 		"cfg.maxBatch = maxBatch\n", "cfg.maxBatch = mutantOr(\"limit/body.batch\", 0, maxBatch)\n", "batch-of-nothing"},
 	{"body.drain-bytes", "rpc/guard_drain.go",
-		`err != nil || limit < 0 {`, `err != nil || limit < 0 && !mutant("limit/body.drain-bytes") {`, ""},
+		`case err == nil && limit >= 0:`, `case err == nil && (limit >= 0 || mutant("limit/body.drain-bytes")):`, ""},
 	{"body.drain-time", "rpc/guard_drain.go",
 		`bodyConfig{absolute: drainTime}`, `bodyConfig{absolute: mutantOr("limit/body.drain-time", 0, drainTime)}`, ""},
 	{"body.drain", "rpc/guard_refuse.go",
