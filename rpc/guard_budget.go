@@ -51,6 +51,12 @@ const (
 // as it took for a step so far. One of 32 MiB that came in a second is expected to
 // go on within 258 ms, one of 1 MB at 50 KB/s within 5.5 s.
 //
+// A transfer that is slow (slowTransfer) has no claim at all: if it is known how fast
+// transfers are, the slow ones of others go first, whatever their clients keep and
+// whoever needs the room. 13 clients that take 20 MB each at 2 KiB/s may hold the
+// large part of 192 MiB while nobody else wants it; once they have been at it for
+// 10 s, the first reply of 11 MB that does not fit takes the place of the slowest.
+//
 // With limit 64 MiB and a reserve of 16 MiB: one client fills 48 MiB with ten
 // bodies of 4.8 MiB, an eleventh of its own is refused. Another client's body
 // of 1 MiB cuts the first one's slowest short. 65 KB calls of everybody fit all
@@ -74,6 +80,10 @@ type byteBudget struct {
 	// 0: for ever. It needs the clock.
 	pause time.Duration
 	clock mclock.Clock
+
+	// paced tells, without locks, whether the pace of any transfer is known; nil:
+	// of none ever.
+	paced func() bool
 
 	mu      sync.Mutex
 	total   int64
@@ -164,153 +174,6 @@ func (e *budgetError) ErrorData() any {
 	}{e.Wanted, e.Available, e.Limit}
 }
 
-// charge is one holder of a budget's bytes. It belongs to one goroutine at a
-// time, except that the budget may take its bytes away. A nil charge fits
-// everything.
-type charge struct {
-	b   *byteBudget
-	key clientKey
-
-	// The rest is guarded by b.mu.
-	size      int64
-	client    *budgetClient // valid while size is above 0
-	onEvict   evictee       // nil: cannot be displaced
-	displaced bool
-	late      bool // may be grown after it was closed, which then fails
-	over      bool // counted as refused in a dry run
-	closed    bool
-	grows     int64 // times it has grown
-	first     mclock.AbsTime
-	latest    mclock.AbsTime // when it grew
-	node      listNode[*charge]
-}
-
-// evictee is told that its charge was displaced. It is called without locks.
-type evictee interface{ evicted() }
-
-type evictFunc func()
-
-func (f evictFunc) evicted() { f() }
-
-// open returns a holder of no bytes yet. onEvict, if not nil, lets others
-// displace it: it is called without locks, once, from their goroutine, after
-// the bytes are gone; the charge may have been closed by then. A nil budget
-// returns a nil charge.
-func (b *byteBudget) open(key clientKey, onEvict func()) *charge {
-	if b == nil {
-		return nil
-	}
-	c := &charge{b: b, key: key}
-	c.node.of = c
-	if onEvict != nil {
-		c.onEvict = evictFunc(onEvict)
-	}
-	return c
-}
-
-// openIn is open for a holder that is part of a larger record, which is told when it
-// is displaced. The record must not be reused while it can be.
-func (b *byteBudget) openIn(c *charge, key clientKey, whom evictee) *charge {
-	if b == nil {
-		return nil
-	}
-	*c = charge{b: b, key: key, onEvict: whom}
-	c.node.of = c
-	return c
-}
-
-// grow adds n bytes to the charge, to be called before they are read or built.
-// It fails with a *budgetError, and the charge then holds nothing. A charge
-// that was refused may try again from 0; one that was displaced never fits.
-func (c *charge) grow(n int64) error {
-	if c == nil || n == 0 {
-		return nil
-	}
-	if n < 0 {
-		panic("rpc: charge grown by a negative number of bytes")
-	}
-	victims, refusal := c.b.grow(c, n)
-	for _, v := range victims {
-		v.evicted()
-	}
-	if refusal != nil {
-		return refusal
-	}
-	return nil
-}
-
-// trim lowers the charge to the given number of bytes. It never adds any.
-func (c *charge) trim(to int64) {
-	if c == nil {
-		return
-	}
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	if to < c.size {
-		c.b.setLocked(c, max(to, 0))
-	}
-}
-
-// setEvict changes whether the charge can be displaced: nil pins it, which is
-// right once its bytes are in use by something that cannot be cut short. It
-// reports false if the charge has been displaced already.
-func (c *charge) setEvict(onEvict func()) bool {
-	if c == nil {
-		return true
-	}
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	if c.displaced {
-		return false
-	}
-	c.b.unlinkLocked(c)
-	c.onEvict = nil
-	if onEvict != nil {
-		c.onEvict = evictFunc(onEvict)
-	}
-	c.b.linkLocked(c)
-	return true
-}
-
-// touch tells the budget that the charge's transfer makes progress without
-// growing, so that it counts as the client's fastest.
-func (c *charge) touch() {
-	if c == nil {
-		return
-	}
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	if list := c.node.in; list != nil && list.last != &c.node {
-		list.remove(&c.node)
-		list.pushBack(&c.node)
-	}
-}
-
-// held returns how many bytes the charge holds.
-func (c *charge) held() int64 {
-	if c == nil {
-		return 0
-	}
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	return c.size
-}
-
-// close gives everything back. It must be called exactly once, and panics when
-// it is called again: bytes returned twice would be somebody else's.
-func (c *charge) close() {
-	if c == nil {
-		return
-	}
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	if c.closed {
-		panic("rpc: charge closed twice")
-	}
-	c.b.setLocked(c, 0)
-	c.closed = true
-}
-
 // grow returns the callbacks of those displaced.
 func (b *byteBudget) grow(c *charge, n int64) ([]evictee, *budgetError) {
 	b.mu.Lock()
@@ -350,15 +213,6 @@ func (b *byteBudget) grow(c *charge, n int64) ([]evictee, *budgetError) {
 	return victims, nil
 }
 
-// stoppedLocked reports whether a transfer has stopped, by the pace it had.
-func (b *byteBudget) stoppedLocked(c *charge) bool {
-	if b.pause == 0 || c.grows == 0 {
-		return false
-	}
-	pace := c.latest.Sub(c.first) / time.Duration(c.grows)
-	return b.clock.Now().Sub(c.latest) > b.pause+4*pace
-}
-
 // excessLocked returns by how much c holding want bytes would exceed the whole
 // budget and the large part.
 func (b *byteBudget) excessLocked(c *charge, want int64) (whole, big int64) {
@@ -376,68 +230,6 @@ func (b *byteBudget) excessLocked(c *charge, want int64) (whole, big int64) {
 func (b *byteBudget) roomLocked(c *charge, want int64) int64 {
 	whole, big := b.excessLocked(c, want)
 	return max(0, want-c.size-max(whole, big, 0))
-}
-
-// makeRoomLocked displaces whom the shares name until c fits with want bytes.
-// If it cannot, nobody is displaced: the rules are checked on the running
-// numbers first, and what was taken out is put back.
-func (b *byteBudget) makeRoomLocked(c *charge, want int64) ([]evictee, bool) {
-	if c.displaced || want > b.limit {
-		return nil, false
-	}
-	whole, big := b.excessLocked(c, want)
-	if whole <= 0 && big <= 0 {
-		return nil, true
-	}
-	if b.dry {
-		return nil, false
-	}
-	var (
-		out   []*charge
-		sizes []int64
-		mine  = b.heldLocked(c.key) - c.size + want
-	)
-	for whole > 0 || big > 0 {
-		victim := b.victimLocked(big > 0)
-		if victim == nil || victim.key == c.key || len(out) == maxEvictions ||
-			(mine > b.heldLocked(victim.key)-victim.size && (mine > victim.size || !b.stoppedLocked(victim))) {
-			for i := len(out) - 1; i >= 0; i-- {
-				b.restoreLocked(out[i], sizes[i])
-			}
-			return nil, false
-		}
-		out, sizes = append(out, victim), append(sizes, victim.size)
-		b.setLocked(victim, 0)
-		whole, big = b.excessLocked(c, want)
-	}
-	told := make([]evictee, len(out))
-	for i, victim := range out {
-		victim.displaced = true
-		told[i], victim.onEvict = victim.onEvict, nil
-	}
-	b.evicted += uint64(len(out))
-	return told, true
-}
-
-// victimLocked returns the transfer that goes next, nil if there is none.
-func (b *byteBudget) victimLocked(big bool) *charge {
-	if big {
-		key, held := b.anyBig.greediest()
-		if held == 0 {
-			return nil
-		}
-		return b.clients[key].big.front()
-	}
-	key, held := b.any.greediest()
-	if held == 0 {
-		return nil
-	}
-	// Of small and large ones the small go first only if there is no other:
-	// one large transfer cut short frees what dozens of small ones would.
-	if cl := b.clients[key]; cl.big.n == 0 {
-		return cl.small.front()
-	}
-	return b.clients[key].big.front()
 }
 
 func (b *byteBudget) heldLocked(key clientKey) int64 {

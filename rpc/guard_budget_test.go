@@ -217,6 +217,56 @@ func TestByteBudgetNil(t *testing.T) {
 	require.Zero(t, b.stats())
 }
 
+// Attack 49: one reply a client, each taken at 2 KiB/s, fill the budget, and nobody
+// keeps anything that a newcomer could be compared with.
+func TestTrapSlowReadersLockOut(t *testing.T) {
+	b := mustBudget(t, 256<<20, 64<<20, replySmall)
+	known := false
+	b.paced = func() bool { return known }
+	var gone []int
+	readers := map[int]*modelCharge{}
+	open := func(key int, size, rate int64) *charge {
+		readers[key] = &modelCharge{rate: rate}
+		c := b.openIn(new(charge), budgetKey(key), pacedModel{func() { gone = append(gone, key) }, readers[key]})
+		require.NoError(t, c.grow(size))
+		return c
+	}
+	const mb = 1000 * 1000
+	for i := range 6 {
+		open(i, 20*mb, 2048+int64(i))
+	}
+	open(6, 2*mb, 50_000)
+	open(7, 20*mb, 50_000)
+	open(8, 20*mb, 200_000)
+	open(9, 20*mb, 0) // not known yet
+	for i := 10; i < 13; i++ {
+		c := open(i, 3*mb, 0)
+		defer c.close()
+	}
+	newcomer := func() *charge { return b.open(budgetKey(100), nil) }
+	require.Error(t, newcomer().grow(21*mb), "nobody has been judged yet")
+	known = true
+	require.Error(t, b.open(budgetKey(0), nil).grow(150*mb), "more than the slow ones hold, and nobody is displaced then")
+	require.Empty(t, gone)
+	first := newcomer()
+	require.NoError(t, first.grow(21*mb))
+	require.Equal(t, []int{0}, gone, "the slowest, and no more than needed")
+	require.NoError(t, b.open(budgetKey(101), nil).grow(90*mb), "one slow transfer has no claim against a larger reply")
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, gone)
+	require.Error(t, b.open(budgetKey(102), nil).grow(25*mb), "steady readers stay")
+	require.Len(t, gone, 6)
+}
+
+// A client's own slow reply is not what makes room for its next one.
+func TestByteBudgetSlowOwnTransferStays(t *testing.T) {
+	b := mustBudget(t, 10<<20, 0, replySmall)
+	b.paced = func() bool { return true }
+	c := b.openIn(new(charge), budgetKey(1), pacedModel{func() { t.Error("displaced") }, &modelCharge{rate: 1}})
+	require.NoError(t, c.grow(9<<20))
+	require.Error(t, b.open(budgetKey(1), nil).grow(2<<20))
+	require.EqualValues(t, 9<<20, c.held())
+}
+
 // budgetModel is the budget said once more in the plainest way: sums over a
 // slice, victims by scanning.
 type budgetModel struct {
@@ -229,6 +279,8 @@ type modelCharge struct {
 	held      int64
 	pinned    bool
 	displaced bool
+	rate      int64 // what its client takes a second; 0: unknown
+	unpaced   bool  // and stays so
 }
 
 func (m *budgetModel) sums(except *modelCharge) (total, large int64, by map[int]int64) {
@@ -250,6 +302,8 @@ func (m *budgetModel) grow(c *modelCharge, n int64) (victims []*modelCharge, ok 
 	want := c.held + n
 	if !c.displaced && want <= m.limit {
 		saved := map[*modelCharge]int64{}
+		bigOnly := want > m.small && m.largeSum(c)+want > m.largeLimit
+		slow := m.slow(c.key, bigOnly)
 		for {
 			total, large, by := m.sums(c)
 			if total+want <= m.limit && (want <= m.small || large+want <= m.largeLimit) {
@@ -260,10 +314,19 @@ func (m *budgetModel) grow(c *modelCharge, n int64) (victims []*modelCharge, ok 
 				c.held = want
 				return victims, true
 			}
-			v := m.victim(want > m.small && large+want > m.largeLimit)
-			if v == nil || v.key == c.key || by[c.key]+want > by[v.key]-v.held {
+			var v *modelCharge
+			if bySlow := len(victims) < len(slow); bySlow {
+				v = slow[len(victims)]
+			} else if v = m.victim(want > m.small && large+want > m.largeLimit); v != nil &&
+				(v.key == c.key || by[c.key]+want > by[v.key]-v.held) {
+				v = nil
+			}
+			if v == nil {
 				for v, held := range saved {
 					v.held = held
+				}
+				for i := min(len(victims), len(slow)) - 1; i >= 0; i-- {
+					m.toFront(slow[i])
 				}
 				break
 			}
@@ -297,10 +360,40 @@ func (m *budgetModel) victim(bigOnly bool) (v *modelCharge) {
 	return nil
 }
 
+func (m *budgetModel) largeSum(except *modelCharge) int64 {
+	_, large, _ := m.sums(except)
+	return large
+}
+
+// slow scans for what goes before anybody's share is looked at. Ties between rates are
+// avoided by the test.
+func (m *budgetModel) slow(key int, bigOnly bool) (slow []*modelCharge) {
+	for _, c := range m.live {
+		if c.key != key && c.held > 0 && !c.pinned && c.rate > 0 && slowTransfer(c.rate, c.held) && (!bigOnly || c.held > m.small) {
+			slow = append(slow, c)
+		}
+	}
+	slices.SortFunc(slow, func(a, b *modelCharge) int { return int(a.rate - b.rate) })
+	return slow
+}
+
+func (m *budgetModel) toFront(c *modelCharge) {
+	i := slices.Index(m.live, c)
+	m.live = append([]*modelCharge{c}, slices.Delete(m.live, i, i+1)...)
+}
+
 func (m *budgetModel) toBack(c *modelCharge) {
 	i := slices.Index(m.live, c)
 	m.live = append(slices.Delete(m.live, i, i+1), c)
 }
+
+// pacedModel is told of displacement and knows how fast its client is.
+type pacedModel struct {
+	evictFunc
+	c *modelCharge
+}
+
+func (p pacedModel) pace() (int64, bool) { return p.c.rate, p.c.rate > 0 }
 
 func TestByteBudgetModel(t *testing.T) {
 	for seed := range uint64(40) {
@@ -311,13 +404,23 @@ func TestByteBudgetModel(t *testing.T) {
 		pairs := map[*modelCharge]*charge{}
 		var told []*modelCharge
 		evictor := func(mc *modelCharge) func() { return func() { told = append(told, mc) } }
+		judged := false
+		b.paced = func() bool { return judged }
+		rates := int64(0)
 		for range 3000 {
 			op := rnd.IntN(10)
 			if len(m.live) == 0 || op == 0 {
 				mc := &modelCharge{key: rnd.IntN(5)}
 				m.live = append(m.live, mc)
-				pairs[mc] = b.open(budgetKey(mc.key), evictor(mc))
+				pairs[mc] = b.openIn(new(charge), budgetKey(mc.key), pacedModel{evictor(mc), mc})
 				continue
+			}
+			if rnd.IntN(20) == 0 { // of every second seed some are known to be slow
+				judged = seed%2 == 1
+				if mc := m.live[rnd.IntN(len(m.live))]; judged && !mc.unpaced {
+					rates++
+					mc.rate = rates*7919%(2*slowRate) + 1
+				}
 			}
 			mc := m.live[rnd.IntN(len(m.live))]
 			c := pairs[mc]
@@ -340,6 +443,7 @@ func TestByteBudgetModel(t *testing.T) {
 				if mc.pinned {
 					fn = nil
 				}
+				mc.rate, mc.unpaced = 0, true // whoever is told from now on knows of none
 				require.Equal(t, !mc.displaced, c.setEvict(fn))
 				if !mc.displaced {
 					m.toBack(mc)

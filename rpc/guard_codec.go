@@ -27,6 +27,7 @@ type guardCodec struct {
 	bodies    bodyQueue     // what messages are charged whose calls have not started
 	out       *outbox       // nil: as upstream
 	keepalive *keepalive    // nil: no WebSocket
+	stall     *stallConn    // nil: nobody watches how it takes what it is sent
 	h         *handler      // set by attachGuard before the first message is read
 	reader    *streamReader // likewise; nil: of a client that is trusted
 }

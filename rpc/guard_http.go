@@ -47,7 +47,7 @@ func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Guard) openScope(w http.ResponseWriter, r *http.Request) *requestScope {
-	scope := &requestScope{g: g, end: r.Context()}
+	scope := &requestScope{g: g, end: r.Context(), proto: r.ProtoMajor}
 	scope.writer = replyWriter{ResponseWriter: w, scope: scope}
 	scope.conn.scope, scope.out.scope = scope, scope
 	if g.untrusted() {

@@ -330,6 +330,24 @@ func (c *replyCharge) evicted() {
 	}
 }
 
+// pacedCutter is one that may know how fast its client takes what it is sent.
+type pacedCutter interface {
+	replyCutter
+	pace() (rate int64, known bool) // takes no lock
+}
+
+// pace implements pacedEvictee: it is known of a reply that is on its way.
+func (c *replyCharge) pace() (rate int64, known bool) {
+	if !c.complete.Load() {
+		return 0, false
+	}
+	cut, ok := c.cut.(pacedCutter)
+	if !ok {
+		return 0, false
+	}
+	return cut.pace()
+}
+
 // held returns the bytes that the reply holds of the budget.
 func (c *replyCharge) held() int64 {
 	if c == nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -80,9 +81,9 @@ func (c *httpReplyConn) send(ctx context.Context, msg *jsonrpcMessage, batch []*
 // in progress: the connection may serve the next request a moment later.
 type httpOut struct {
 	scope *requestScope
+	stall atomic.Pointer[stallConn] // of what is written, or was last; read without the lock
 
 	mu      sync.Mutex
-	stall   *stallConn
 	writing int
 	wasCut  bool
 }
@@ -119,7 +120,7 @@ func (o *httpOut) begin(n int) error {
 		return errReplyCut
 	}
 	o.writing++
-	o.stall = stall
+	o.stall.Store(stall)
 	o.mu.Unlock()
 	stall.begin(int64(n))
 	return nil
@@ -128,7 +129,7 @@ func (o *httpOut) begin(n int) error {
 // end says that they have left, or never will.
 func (o *httpOut) end(n int) {
 	o.mu.Lock()
-	stall := o.stall
+	stall := o.stall.Load()
 	o.writing--
 	o.mu.Unlock()
 	stall.end(int64(n))
@@ -140,6 +141,18 @@ func (o *httpOut) cut() {
 	defer o.mu.Unlock()
 	o.wasCut = true
 	if o.writing > 0 {
+		o.scope.forgetSent()
 		http.NewResponseController(o.scope.writer.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// forgetSent has what the kernel holds for the client dropped when the connection is
+// closed: that is up to 4 MiB which nobody counts, for minutes if the client does not
+// read. An HTTP/2 connection lives on, for its other streams.
+func (s *requestScope) forgetSent() {
+	if conn, ok := s.end.Value(httpConnKey{}).(net.Conn); ok && s.proto == 1 {
+		if tcp, ok := socketUnder[*net.TCPConn](conn); ok {
+			tcp.SetLinger(0)
+		}
 	}
 }

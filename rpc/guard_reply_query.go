@@ -112,3 +112,6 @@ func (q *queryWriter) finish() {
 
 // cutReply implements replyCutter.
 func (q *queryWriter) cutReply() { q.scope.out.cut() }
+
+// pace implements pacedCutter.
+func (q *queryWriter) pace() (rate int64, known bool) { return q.scope.out.stall.Load().pace() }

@@ -14,6 +14,7 @@ type requestScope struct {
 	g      *Guard
 	key    clientKey
 	end    context.Context // ends with the client or the server
+	proto  int             // 1 or 2
 	writer replyWriter     // what upstream writes to
 	conn   httpReplyConn   // what the handler writes to
 	out    httpOut         // the way of the reply

@@ -26,6 +26,7 @@ func newGuardReplies(cfg *GuardConfig, clock mclock.Clock) (*guardReplies, error
 	if r.stall, err = newStallWatch(clock, books.excess); err != nil {
 		return nil, err
 	}
+	books.budget.paced = r.stall.anyPace
 	return r, nil
 }
 
@@ -93,13 +94,25 @@ func (m *messageScope) cutReply() {
 	}
 }
 
+// pace implements pacedCutter.
+func (m *messageScope) pace() (rate int64, known bool) {
+	switch {
+	case m.conn != nil:
+		return m.conn.stall.pace()
+	case m.request != nil:
+		return m.request.out.stall.Load().pace()
+	}
+	return 0, false
+}
+
 // watchStall has a stream cut when its client does not take what waits for it. That
 // is judged by what leaves the kernel's send queue, so no write needs a deadline.
 func (c *guardCodec) watchStall(out *socketOut, conn net.Conn) {
 	boundSendBuffer(conn)
 	queue := newKernelQueue(conn)
 	out.timeout, out.progress = 0, queue.wrote
-	out.watch = c.g.replies.stall.conn(queue, func() { c.out.fail(errReplyCut) })
+	c.stall = c.g.replies.stall.conn(queue, func() { c.out.fail(errReplyCut) })
+	out.watch = c.stall
 }
 
 // response stands in front of upstream's function of that name, which encodes the

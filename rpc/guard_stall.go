@@ -51,7 +51,9 @@ const (
 // cut when fewer than 64 KiB have left in the last 60 s; at 1.1 KB/s, nobody
 // reads that slowly who means to read. While more than half of the reply budget
 // is used, connections from which nothing has left for 10 s are cut, the one that
-// has stood still for longest first, until half is free.
+// has stood still for longest first, until half is free. Those that take something,
+// but slowly, lose their replies to others that do not fit: the watch tells how fast
+// a client is, the budget decides (see slowTransfer).
 //
 // # Worked example
 //
@@ -67,8 +69,7 @@ const (
 //
 // The decision (stallState, chooseStalled) knows no sockets. It is not a bound on
 // how long a reply may take: a client that reads 2 KiB/s keeps its 20 MB for three
-// hours. If somebody with a smaller share needs that memory, the budget's displacing
-// is what takes it away.
+// hours if nobody else needs that memory.
 type stallWatch struct {
 	clock    mclock.Clock
 	pressure func() (excess int64) // bytes above half of the budget; at most 0: none
@@ -78,6 +79,8 @@ type stallWatch struct {
 	timer mclock.Timer            // set while conns is not empty
 	cuts  uint64
 	off   bool
+
+	paces atomic.Int32 // connections whose pace is known
 }
 
 // newStallWatch returns a watch. pressure says by how many bytes the replies
@@ -99,6 +102,7 @@ type stallConn struct {
 	bytes   atomic.Int64  // that cutting would free
 	waits   atomic.Uint32 // times that waiting has begun
 	listed  atomic.Bool   // in watch.conns
+	rate    clientPace    // at the last look
 
 	// Guarded by watch.mu.
 	seen  uint32 // of waits, at the last look
@@ -216,6 +220,7 @@ func (w *stallWatch) tick() {
 	w.mu.Lock()
 	now := w.clock.Now()
 	var looks []stallLook
+	paces := int32(0)
 	for i, c := range conns {
 		if c.done || c.waiters.Load() == 0 || c.waits.Load() != waits[i] {
 			continue // it is over, though another one may have begun
@@ -224,8 +229,13 @@ func (w *stallWatch) tick() {
 			c.seen, c.state = waits[i], newStallState(now, left[i])
 		}
 		c.state.observe(now, left[i])
+		if rate, known := c.state.pace(now); known && kernelTells {
+			c.rate.set(waits[i], rate)
+			paces++
+		}
 		looks = append(looks, stallLook{conn: c, verdict: c.state.judge(now), still: c.state.still(now), bytes: c.bytes.Load()})
 	}
+	w.paces.Store(paces)
 	var cuts []func()
 	for _, look := range chooseStalled(looks, excess) {
 		look.conn.done = true
@@ -328,19 +338,23 @@ func (s *stallState) observe(now mclock.AbsTime, left uint64) {
 // still returns for how long nothing has left.
 func (s *stallState) still(now mclock.AbsTime) time.Duration { return now.Sub(s.moved) }
 
+// since returns the youngest mark that is at least window old, if there is one.
+func (s *stallState) since(now mclock.AbsTime, window time.Duration) (mark stallMark, ok bool) {
+	for i := range s.marks {
+		mark = s.marks[(s.next+stallMarks-1-i)%stallMarks] // youngest first
+		if now.Sub(mark.at) >= window {
+			return mark, true
+		}
+	}
+	return stallMark{}, false
+}
+
 // judge says what should become of the connection. The mark it measures from is
 // the youngest that is at least stallWindow old, so the window is never shorter
 // than the client was promised, and less than 6 s longer.
 func (s *stallState) judge(now mclock.AbsTime) stallVerdict {
-	for i := range s.marks {
-		mark := s.marks[(s.next+stallMarks-1-i)%stallMarks] // youngest first
-		if now.Sub(mark.at) < stallWindow {
-			continue
-		}
-		if s.count-mark.left < stallBytes {
-			return stallYes
-		}
-		break
+	if mark, ok := s.since(now, stallWindow); ok && s.count-mark.left < stallBytes {
+		return stallYes
 	}
 	if s.still(now) >= stallPressed {
 		return stallIfFull
