@@ -51,6 +51,36 @@ func TestGuardConfigDerived(t *testing.T) {
 	}
 }
 
+// What the configuration says is what the parts work with. Their own tests make them
+// with limits of their own, so that a field which leads nowhere would not show there.
+func TestGuardConfigReachesItsPart(t *testing.T) {
+	cfg := DefaultGuardConfig
+	cfg.Admission.Concurrency, cfg.Admission.Queue, cfg.Admission.CPU, cfg.Admission.Heavy, cfg.Admission.Parked = 101, 102, 3, 2, 103
+	cfg.Admission.Wait = 104 * time.Second
+	cfg.Sub.Events, cfg.Sub.Bytes, cfg.Sub.ConnBytes, cfg.Sub.Max, cfg.Sub.Budget = 105, 106, 107, 108, 109<<20
+	cfg.Sub.Overflow = "unsubscribe"
+	cfg.Reply.Max = 110
+	g, err := NewGuard(cfg, testGuardEnv)
+	require.NoError(t, err)
+
+	gate := g.admission.gate
+	require.Equal(t, gateLimits{Concurrency: 101, Queue: 102, CPU: 3, Heavy: 2, Parked: 103}, gate.snapshot().limits)
+	require.Equal(t, 104*time.Second, gate.wait)
+
+	l := g.subLimits()
+	l.books = nil
+	require.Equal(t, subLimits{events: 105, bytes: 106, connBytes: 107, subs: 108, kept: 109 << 20, result: 110, notice: true}, l)
+	l = g.Trusted().subLimits() // what it may have and keep is its own business
+	l.books = nil
+	require.Equal(t, subLimits{events: 105, bytes: 106, connBytes: 107, notice: true}, l)
+
+	require.True(t, g.keys.keyFor("127.0.0.1:5", nil).perConn(), "a proxy on this host")
+	cfg.Client.Local = true
+	g, err = NewGuard(cfg, testGuardEnv)
+	require.NoError(t, err)
+	require.False(t, g.keys.keyFor("127.0.0.1:5", nil).perConn(), "a client like any other")
+}
+
 // A derived budget gives way to the largest message an operator allows; one that
 // was set is refused instead.
 func TestGuardConfigBudgetFloors(t *testing.T) {
