@@ -483,18 +483,20 @@ func (c *gateCall) end(o outcome) {
 		g.books[classLight].end(o)
 		return
 	}
-	g.mu.Lock()
-	if c.unlist() {
-		if o != outcomeServed {
-			g.fastEnded++
-			g.books[c.class].end(o)
+	if c.class == classNormal { // no other is ever on the fast path
+		g.mu.Lock()
+		if c.unlist() {
+			if o != outcomeServed {
+				g.fastEnded++
+				g.books[c.class].end(o)
+			}
+			g.fast.give()
+			g.dispatchLocked()
+			g.mu.Unlock()
+			return
 		}
-		g.fast.give()
-		g.dispatchLocked()
 		g.mu.Unlock()
-		return
 	}
-	g.mu.Unlock()
 	if c.releaseUncounted() != callOutside { // those are counted as refused
 		g.books[c.class].end(o)
 	}

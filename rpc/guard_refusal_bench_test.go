@@ -20,7 +20,7 @@ func BenchmarkRefusedEntry(b *testing.B) {
 	before := log.Root()
 	defer log.SetDefault(before)
 	log.SetDefault(log.NewLogger(&sampledHandler{
-		log.NewTerminalHandler(io.Discard, false), &logSampler{clock: mclock.System{}},
+		log.NewTerminalHandlerWithLevel(io.Discard, log.LevelInfo, false), &logSampler{clock: mclock.System{}},
 	}))
 	const entries = 1000
 	for _, test := range []struct{ name, method string }{{"refused", "test_fail"}, {"unknown", "test_nothing"}} {
