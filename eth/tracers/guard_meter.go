@@ -110,6 +110,7 @@ func newGuardTracer(call *rpc.BuildMeter, name string, txctx *Context, cfg json.
 	if err != nil {
 		return nil, err
 	}
+	endStopped(tracer)
 	meter := &traceMeter{call: call, stop: tracer.Stop}
 	tracer.Hooks = meterHooks(*tracer.Hooks, meter)
 	get := tracer.GetResult
