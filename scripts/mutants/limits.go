@@ -75,6 +75,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`last.number-first.number < narrowLogBlocks`, `(last.number-first.number < narrowLogBlocks || mutant("limit/class.narrow-logs"))`, ""},
 	{"class.much-work", "rpc/guard_response.go",
 		`return e.size > startLists }`, `return e.size > startLists && !mutant("limit/class.much-work") }`, "ws-blocks-never-read"},
+	{"trace.stop", "eth/tracers/guard_stop.go",
+		`if err == nil && t.Stop == nil {`, `if err == nil && t.Stop == nil && !mutant("limit/trace.stop") {`, "tracers-without-a-stop"},
 	{"class.trace-worker", "rpc/guard_gone.go",
 		`if !ok || s.worker == nil {`, `if !ok || s.worker == nil || mutant("limit/class.trace-worker") {`, ""},
 	{"stream.ahead-messages", "rpc/guard_window.go",

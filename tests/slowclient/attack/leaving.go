@@ -92,6 +92,27 @@ func init() {
 			r.leaves(500*time.Millisecond, ws.Abort)
 		},
 	}, &Case{
+		Name: "tracers-without-a-stop", Family: calls, Quick: true,
+		Recipe: "debug_traceCall with keccak256PreimageTracer, alone and inside a muxTracer, beyond a time-out of 200 ms; and with a time-out of 1h by clients that leave",
+		Bound:  "each that stays is answered; the node lives",
+		Why:    "one small request must not end the node",
+		Run: func(r *Run) {
+			for i, t := range []struct{ tracer, config string }{
+				{"keccak256PreimageTracer", "{}"},
+				{"muxTracer", `{"keccak256PreimageTracer":{},"callTracer":{}}`},
+			} {
+				c := r.Raw(r.Attacker(2 * i))
+				r.Must(c.Request(rig.TraceWith(1, t.tracer, t.config, "1h")), "trace")
+				r.Working("a trace")
+				c.Close()
+				c = r.Raw(r.Attacker(2*i + 1))
+				r.Must(c.Request(rig.TraceWith(2, t.tracer, t.config, "200ms")), "trace")
+				status, _, body, err := c.Response(r.Seconds(10, 20))
+				r.Check(err == nil && len(body) > 0, "%s: status %d, %d bytes, %v", t.tracer, status, len(body), err)
+				c.Close()
+			}
+		},
+	}, &Case{
 		Name: "trace-for-an-hour", Number: 37, Family: calls, Flags: []string{"rpc.admission.heavy-timeout=3s"},
 		Recipe: "debug_traceCall with timeout 1h whose client stays; the cap is set to 3 s where there is one",
 		Bound:  "the processor is idle within 10 s",

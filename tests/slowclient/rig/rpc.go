@@ -105,6 +105,13 @@ func SlowTrace(id int, timeout string) []byte {
 	return Call(id, "debug_traceCall", Raw(loopTo), "latest", Raw(cfg+"}"))
 }
 
+// TraceWith is a slow trace with a tracer of its own, whose configuration is given as it
+// is to be sent.
+func TraceWith(id int, tracer, config, timeout string) []byte {
+	return Call(id, "debug_traceCall", Raw(loopTo), "latest",
+		Raw(fmt.Sprintf(`{"tracer":%q,"tracerConfig":%s,"timeout":%q,"stateOverrides":%s}`, tracer, config, timeout, loopOverride)))
+}
+
 // GrowingTrace is a heavy call that collects a step after the other until its
 // timeout: memory grows with time.
 func GrowingTrace(id int, timeout string) []byte {
