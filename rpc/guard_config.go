@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -139,6 +141,11 @@ type GuardEnv struct {
 	WriteTimeout  time.Duration // of the HTTP server; 0: none
 }
 
+// derivedFlags are those whose 0 means a limit that resolve derives.
+var derivedFlags = []string{
+	"rpc.admission.cpu", "rpc.admission.heavy", "rpc.body.ws-limit", "rpc.body.budget", "rpc.reply.budget", "rpc.sub.budget",
+}
+
 // resolve fills the derived fields. It changes no value that was set.
 func (c GuardConfig) resolve(env GuardEnv) GuardConfig {
 	if c.Admission.CPU == 0 {
@@ -207,10 +214,15 @@ func (c GuardConfig) validate(env GuardEnv) error {
 		{"rpc.conn.max-per-client", "Conn.MaxPerClient", int64(c.Conn.MaxPerClient), 1, int64(max(1, c.Conn.Max))},
 	} {
 		if f.value < f.low || f.value > f.high {
-			if f.high == maxInt || f.high == math.MaxInt64 {
-				return fmt.Errorf("--%s (RPCGuard.%s): %d is out of range, want at least %d", f.flag, f.field, f.value, f.low)
+			if f.high != maxInt && f.high != math.MaxInt64 {
+				return fmt.Errorf("--%s (RPCGuard.%s): %d is out of range, want %d to %d, which is --%s",
+					f.flag, f.field, f.value, f.low, f.high, strings.TrimSuffix(f.flag, "-per-client"))
 			}
-			return fmt.Errorf("--%s (RPCGuard.%s): %d is out of range, want %d to %d", f.flag, f.field, f.value, f.low, f.high)
+			or := ""
+			if slices.Contains(derivedFlags, f.flag) {
+				or = ", or 0 for a limit that fits the machine"
+			}
+			return fmt.Errorf("--%s (RPCGuard.%s): %d is out of range, want at least %d%s", f.flag, f.field, f.value, f.low, or)
 		}
 	}
 	for _, f := range []struct {

@@ -95,6 +95,11 @@ func TestGuardConfigBudgetFloors(t *testing.T) {
 	cfg.Body.Budget = 100
 	_, err = NewGuard(cfg, testGuardEnv)
 	require.ErrorContains(t, err, "--rpc.body.budget (RPCGuard.Body.Budget): 100 is out of range, want at least")
+	require.ErrorContains(t, err, ", or 0 for a limit that fits the machine")
+	cfg = DefaultGuardConfig
+	cfg.Conn.Max = 10 // below what one client may have by default
+	_, err = NewGuard(cfg, testGuardEnv)
+	require.ErrorContains(t, err, "--rpc.conn.max-per-client (RPCGuard.Conn.MaxPerClient): 1000 is out of range, want 1 to 10, which is --rpc.conn.max")
 }
 
 func TestGuardConfigRefusesNonsense(t *testing.T) {
