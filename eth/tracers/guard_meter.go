@@ -10,19 +10,9 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/tracing"
 	"github.com/ethereum/go-ethereum/core/types"
-	"github.com/ethereum/go-ethereum/core/vm"
 	"github.com/ethereum/go-ethereum/eth/tracers/logger"
 	"github.com/ethereum/go-ethereum/params"
 	"github.com/ethereum/go-ethereum/rpc"
-)
-
-// What tracers hold for one thing they record, in bytes, beside its data.
-const (
-	frameOverhead   = 384 // a call frame
-	logOverhead     = 256 // a log
-	slotOverhead    = 256 // a storage slot of a prestate
-	accountOverhead = 24 << 10
-	coldSlotGas     = 2000 // below the price of the first access to a slot or account
 )
 
 // errNoJavaScript refuses what cannot be metered; see --rpc.heavy.jstracers.
@@ -33,6 +23,7 @@ var errNoJavaScript = errors.New("JavaScript tracers are not available on this s
 type traceMeter struct {
 	call   *rpc.BuildMeter
 	stop   func(error) // the tracer's Stop, to spare it further work
+	keeps  keeps
 	output int64
 	memory int64
 }
@@ -106,12 +97,16 @@ func newGuardTracer(call *rpc.BuildMeter, name string, txctx *Context, cfg json.
 	if !call.JavaScript() && usesJavaScript(name, cfg, 0) {
 		return nil, errNoJavaScript
 	}
+	keeps, err := keepsOf(name, cfg, 0)
+	if err != nil {
+		return nil, err
+	}
 	tracer, err := DefaultDirectory.New(name, txctx, cfg, chainConfig)
 	if err != nil {
 		return nil, err
 	}
 	endStopped(tracer)
-	meter := &traceMeter{call: call, stop: tracer.Stop}
+	meter := &traceMeter{call: call, stop: tracer.Stop, keeps: keeps}
 	tracer.Hooks = meterHooks(*tracer.Hooks, meter)
 	get := tracer.GetResult
 	tracer.GetResult = func() (json.RawMessage, error) { return meter.result(get) }
@@ -144,43 +139,28 @@ func usesJavaScript(name string, cfg json.RawMessage, depth int) bool {
 func meterHooks(hooks tracing.Hooks, m *traceMeter) *tracing.Hooks {
 	if enter := hooks.OnEnter; enter != nil {
 		hooks.OnEnter = func(depth int, typ byte, from, to common.Address, input []byte, gas uint64, value *big.Int) {
-			m.add(2*int64(len(input)), frameOverhead)
+			m.enter(depth, input)
 			enter(depth, typ, from, to, input, gas, value)
 		}
 	}
 	if exit := hooks.OnExit; exit != nil {
 		hooks.OnExit = func(depth int, output []byte, gasUsed uint64, err error, reverted bool) {
-			m.add(2*int64(len(output)), 0)
+			m.exit(depth, output)
 			exit(depth, output, gasUsed, err, reverted)
 		}
 	}
 	if onLog := hooks.OnLog; onLog != nil {
 		hooks.OnLog = func(log *types.Log) {
-			m.add(2*int64(len(log.Data))+70*int64(len(log.Topics)), logOverhead)
+			m.log(log)
 			onLog(log)
 		}
 	}
 	if opcode := hooks.OnOpcode; opcode != nil {
 		hooks.OnOpcode = func(pc uint64, op byte, gas, cost uint64, scope tracing.OpContext, rData []byte, depth int, err error) {
-			m.addAccess(op, cost)
+			m.opcode(op, cost, scope)
 			opcode(pc, op, gas, cost, scope, rData, depth, err)
 		}
 	}
 	meterHooksV2(&hooks, m)
 	return &hooks
-}
-
-// addAccess counts a first access to a slot or an account, which is told by its
-// price: what was accessed before costs 100.
-func (m *traceMeter) addAccess(op byte, cost uint64) {
-	if cost < coldSlotGas {
-		return
-	}
-	switch vm.OpCode(op) {
-	case vm.SLOAD, vm.SSTORE:
-		m.add(0, slotOverhead)
-	case vm.BALANCE, vm.EXTCODESIZE, vm.EXTCODECOPY, vm.EXTCODEHASH,
-		vm.CALL, vm.CALLCODE, vm.DELEGATECALL, vm.STATICCALL, vm.SELFDESTRUCT:
-		m.add(0, accountOverhead) // its code may be in the result
-	}
 }

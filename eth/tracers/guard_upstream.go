@@ -16,19 +16,19 @@ import (
 func meterHooksV2(hooks *tracing.Hooks, m *traceMeter) {
 	if enter := hooks.OnEnterV2; enter != nil {
 		hooks.OnEnterV2 = func(depth int, typ byte, from, to common.Address, input []byte, gas tracing.Gas, value *big.Int) {
-			m.add(2*int64(len(input)), frameOverhead)
+			m.enter(depth, input)
 			enter(depth, typ, from, to, input, gas, value)
 		}
 	}
 	if exit := hooks.OnExitV2; exit != nil {
 		hooks.OnExitV2 = func(depth int, output []byte, gasLeft tracing.Gas, err error, reverted bool) {
-			m.add(2*int64(len(output)), 0)
+			m.exit(depth, output)
 			exit(depth, output, gasLeft, err, reverted)
 		}
 	}
 	if opcode := hooks.OnOpcodeV2; opcode != nil {
 		hooks.OnOpcodeV2 = func(pc uint64, op byte, gas, cost tracing.Gas, scope tracing.OpContext, rData []byte, depth int, err error) {
-			m.addAccess(op, cost.Execution)
+			m.opcode(op, cost.Execution, scope)
 			opcode(pc, op, gas, cost, scope, rData, depth, err)
 		}
 	}
