@@ -103,6 +103,9 @@ func (h *handler) knows(msg *jsonrpcMessage) bool {
 // handleCall admits a call of an untrusted client and runs it.
 func (m *messageScope) handleCall(h *handler, cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
 	a := m.g.admission
+	if sleeps(msg.Method) {
+		msg.Params = capSleep(msg.Params, m.g.cfg.Admission.HeavyTimeout)
+	}
 	s := m.newCall()
 	s.class = a.classes.classify(msg.Method, msg.Params)
 	var expected replyExpectation
