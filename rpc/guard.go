@@ -71,6 +71,7 @@ type guardCore struct {
 	parsing    chan struct{} // a slot for each large body being parsed
 	conns      *connTable
 	closing    closePace
+	streams    serverStreams
 	connResets atomic.Uint64 // connections ended for resetting streams
 }
 

@@ -23,6 +23,7 @@ type guardCodec struct {
 	ServerCodec
 	g         *Guard
 	key       clientKey
+	server    *Server       // nil: of none that could stop
 	conn      *guardConn    // nil: no WebSocket
 	bodies    bodyQueue     // what messages are charged whose calls have not started
 	out       *outbox       // nil: as upstream
@@ -158,6 +159,11 @@ func (c *guardCodec) close() {
 	if c.out != nil {
 		if c.keepalive != nil {
 			c.keepalive.stop()
+		}
+		if c.server != nil {
+			for _, other := range c.g.streams.remove(c.server, c) {
+				other.out.sayGoodbye(closeFrame(websocket.CloseNormalClosure, ""), closeGrace)
+			}
 		}
 		grace, end := c.g.closing.begin()
 		c.out.sayGoodbye(closeFrame(websocket.CloseNormalClosure, ""), grace)

@@ -8,7 +8,12 @@ func (s *Server) wrapCodec(codec ServerCodec) ServerCodec {
 	if g == nil {
 		g = s.services.publishedGuard().Trusted()
 	}
-	return g.wrapCodec(codec)
+	wrapped := g.wrapCodec(codec)
+	if c, ok := wrapped.(*guardCodec); ok && c.out != nil {
+		c.server = s
+		c.g.streams.add(s, c)
+	}
+	return wrapped
 }
 
 // publishedGuard returns the guard whose own API is among the services, nil if that of

@@ -183,6 +183,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`mine+1 > t.held.held(greedy)-1 {`, `mine+1 > t.held.held(greedy)-1 && !mutant("limit/conn.proviso") {`, ""},
 	{"conn.busy-stays", "rpc/guard_conns.go",
 		`if p.busy || p.gone || p.key.perConn() {`, `if p.busy && !mutant("limit/conn.busy-stays") || p.gone || p.key.perConn() {`, ""},
+	{"conn.streams", "rpc/guard_codec.go",
+		`if c.server != nil {`, `if c.server != nil && !mutant("limit/conn.streams") {`, ""},
 	{"conn.stop", "rpc/guard_listen.go",
 		`time.AfterFunc(stopGrace, gl.closeAll)`, `time.AfterFunc(mutantOr("limit/conn.stop", 1<<50, stopGrace), gl.closeAll)`, "shutdown-under-fire"},
 	{"client.fold", "rpc/guard_client.go",
