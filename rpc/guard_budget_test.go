@@ -20,6 +20,9 @@ func budgetKey(n int) clientKey {
 	return clientOf(netip.AddrFrom4([4]byte{198, 51, 100, byte(n)}))
 }
 
+// smallTransfer is the largest that may use the part of a budget kept for small ones.
+const smallTransfer = 64 << 10
+
 func mustBudget(t testing.TB, limit, reserve, small int64) *byteBudget {
 	t.Helper()
 	b, err := newByteBudget(limit, reserve, small)
@@ -220,7 +223,7 @@ func TestByteBudgetNil(t *testing.T) {
 // Attack 49: one reply a client, each taken at 2 KiB/s, fill the budget, and nobody
 // keeps anything that a newcomer could be compared with.
 func TestTrapSlowReadersLockOut(t *testing.T) {
-	b := mustBudget(t, 256<<20, 64<<20, replySmall)
+	b := mustBudget(t, 256<<20, 64<<20, smallTransfer)
 	known := false
 	b.paced = func() bool { return known }
 	var gone []int
@@ -259,7 +262,7 @@ func TestTrapSlowReadersLockOut(t *testing.T) {
 
 // A client's own slow reply is not what makes room for its next one.
 func TestByteBudgetSlowOwnTransferStays(t *testing.T) {
-	b := mustBudget(t, 10<<20, 0, replySmall)
+	b := mustBudget(t, 10<<20, 0, smallTransfer)
 	b.paced = func() bool { return true }
 	c := b.openIn(new(charge), budgetKey(1), pacedModel{func() { t.Error("displaced") }, &modelCharge{rate: 1}})
 	require.NoError(t, c.grow(9<<20))

@@ -8,6 +8,23 @@ import (
 	"time"
 )
 
+const (
+	// A transfer is slow below slowRate, in bytes a second, or if the whole of it
+	// would take longer than slowTotal at its pace. Only when somebody else's bytes
+	// do not fit does it matter.
+	slowRate  = 16 << 10
+	slowTotal = 15 * time.Minute
+)
+
+// slowTransfer reports whether a client that takes rate bytes a second takes too long
+// for the size bytes that it holds.
+//
+// 20 MB at 2 KiB/s, which are on their way for three hours, are slow, and so are 20 MB
+// at 20 KB/s, 17 minutes; at 50 KB/s they are not, and 2 MB are not at 17 KB/s.
+func slowTransfer(rate, size int64) bool {
+	return rate < max(slowRate, size/int64(slowTotal/time.Second))
+}
+
 // makeRoomLocked displaces slow transfers, and then whom the shares name, until c
 // fits with want bytes. If it cannot, nobody is displaced: the rules are checked on
 // the running numbers first, and what was taken out is put back. A slow transfer is

@@ -10,27 +10,10 @@ import (
 	"github.com/ethereum/go-ethereum/common/mclock"
 )
 
-const (
-	// A transfer is slow below slowRate, in bytes a second, or if the whole of it
-	// would take longer than slowTotal at its pace. Only when somebody else's bytes
-	// do not fit does it matter.
-	slowRate  = 16 << 10
-	slowTotal = 15 * time.Minute
-
-	// slowWindow is how far back a pace is measured, at least. A steady reader of
-	// 50 KB/s with a receive buffer of 4 KiB, whose completed writes are up to 28 s
-	// apart, has at least 47 KB/s acknowledged in every 3 s.
-	slowWindow = 10 * time.Second
-)
-
-// slowTransfer reports whether a client that takes rate bytes a second takes too long
-// for the size bytes that it holds.
-//
-// 20 MB at 2 KiB/s, which are on their way for three hours, are slow, and so are 20 MB
-// at 20 KB/s, 17 minutes; at 50 KB/s they are not, and 2 MB are not at 17 KB/s.
-func slowTransfer(rate, size int64) bool {
-	return rate < max(slowRate, size/int64(slowTotal/time.Second))
-}
+// slowWindow is how far back a pace is measured, at least. A steady reader of
+// 50 KB/s with a receive buffer of 4 KiB, whose completed writes are up to 28 s
+// apart, has at least 47 KB/s acknowledged in every 3 s.
+const slowWindow = 10 * time.Second
 
 // clientPace is how fast a client takes what waits for it, as far as that is known:
 // it is measured by one goroutine and asked for by others, which may hold any lock. It

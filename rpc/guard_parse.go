@@ -197,21 +197,25 @@ func (p *plainParser) value() json.RawMessage {
 }
 
 // skipString goes behind a string, of which it reads the ends of runs only: most bytes of
-// large messages are in strings.
+// large messages are in strings. The next quote is looked for once, not again after each
+// escape before it: of megabytes of escapes that would be the square.
 func (p *plainParser) skipString() {
 	p.pos++
+	quote := -1
 	for p.pos < len(p.data) {
-		rest := p.data[p.pos:]
-		end := bytes.IndexByte(rest, '"')
-		if end < 0 {
-			p.pos = len(p.data)
+		if quote < p.pos {
+			n := bytes.IndexByte(p.data[p.pos:], '"')
+			if n < 0 {
+				break
+			}
+			quote = p.pos + n
+		}
+		escape := bytes.IndexByte(p.data[p.pos:quote], '\\')
+		if escape < 0 {
+			p.pos = quote + 1
 			return
 		}
-		if esc := bytes.IndexByte(rest[:end], '\\'); esc >= 0 {
-			p.pos = min(p.pos+esc+2, len(p.data)) // what is escaped may be a quote
-			continue
-		}
-		p.pos += end + 1
-		return
+		p.pos += escape + 2 // what is escaped may be the quote
 	}
+	p.pos = len(p.data)
 }

@@ -136,3 +136,13 @@ func BenchmarkGuardParseMessage(b *testing.B) {
 		})
 	}
 }
+
+// TestGuardParseIsLinear: 4 MiB of escapes take some milliseconds; looking for the end of
+// the string again after each of them would take minutes.
+func TestGuardParseIsLinear(t *testing.T) {
+	raw := []byte(`[{"jsonrpc":"2.0","id":1,"method":"m","params":["` + strings.Repeat(`\\`, 2<<20) + `"]},{"method":"n"}]`)
+	msgs, batch := parseMessage(raw)
+	if !batch || len(msgs) != 2 || msgs[1].Method != "n" || len(msgs[0].Params) != 4<<20+4 {
+		t.Errorf("%d messages", len(msgs))
+	}
+}

@@ -33,13 +33,20 @@ func (s searchService) GetLogs(ctx context.Context) (int, error) {
 }
 
 // searched calls the search on a server whose replies may have 1 MiB.
-func searched(t *testing.T, search func(ctx context.Context) ([]*types.Log, error)) wireMessage {
+func searched(t *testing.T, search func(ctx context.Context) ([]*types.Log, error)) (found int, err error) {
 	t.Helper()
 	cfg := rpc.DefaultGuardConfig
 	cfg.Reply.Max = 1 << 20
-	s := newFilterServer(t, cfg)
-	require.NoError(t, s.server.RegisterName("eth", searchService{search}))
-	return s.dial(0).call("eth_getLogs")
+	guard, err := rpc.NewGuard(cfg, rpc.GuardEnv{Procs: 2, HTTPBodyLimit: 5 << 20})
+	require.NoError(t, err)
+	srv := rpc.NewServer()
+	srv.SetGuard(guard)
+	defer srv.Stop()
+	require.NoError(t, srv.RegisterName("eth", searchService{search}))
+	client := rpc.DialInProc(srv)
+	defer client.Close()
+	err = client.Call(&found, "eth_getLogs")
+	return found, err
 }
 
 // logger is the contract that logs. An index serves queries for something, not for all.
@@ -91,17 +98,18 @@ func TestGuardLogQueriesAreMetered(t *testing.T) {
 			backend.startFilterMaps(0, unindexed, filtermaps.DefaultParams)
 			defer backend.stopFilterMaps()
 			for last, code := range map[int64]int{10: 0, blocks: -32003} {
-				reply := searched(t, func(ctx context.Context) ([]*types.Log, error) {
+				found, err := searched(t, func(ctx context.Context) ([]*types.Log, error) {
 					sys := NewFilterSystem(backend, Config{}) // no cache of the query before
 					return sys.NewRangeFilter(1, last, []common.Address{logger}, nil, 0).Logs(ctx)
 				})
 				if code == 0 {
-					require.Nil(t, reply.Error)
-					require.Equal(t, "10", string(reply.Result))
+					require.NoError(t, err)
+					require.Equal(t, 10, found)
 					continue
 				}
-				require.NotNil(t, reply.Error, "%d logs of 64 KiB were found", blocks)
-				require.Equal(t, code, reply.Error.Code)
+				var e rpc.Error
+				require.ErrorAs(t, err, &e, "%d logs of 64 KiB were found", blocks)
+				require.Equal(t, code, e.ErrorCode())
 			}
 		})
 	}
