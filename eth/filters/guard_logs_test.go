@@ -18,7 +18,6 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/ethereum/go-ethereum/params"
 	"github.com/ethereum/go-ethereum/rpc"
-	"github.com/ethereum/go-ethereum/triedb"
 )
 
 // searchService stands in for eth_getLogs: it searches, and returns only how much it has found: the
@@ -56,11 +55,9 @@ var logger = common.Address{0xfe}
 func loggingChain(t *testing.T, blocks int) *testBackend {
 	t.Helper()
 	var (
-		db         = rawdb.NewMemoryDatabase()
-		backend, _ = newTestFilterSystem(db, Config{})
-		key, _     = crypto.GenerateKey()
-		from       = crypto.PubkeyToAddress(key.PublicKey)
-		genesis    = &core.Genesis{
+		key, _  = crypto.GenerateKey()
+		from    = crypto.PubkeyToAddress(key.PublicKey)
+		genesis = &core.Genesis{
 			Config:   params.TestChainConfig,
 			GasLimit: 30_000_000,
 			BaseFee:  big.NewInt(params.InitialBaseFee),
@@ -70,14 +67,13 @@ func loggingChain(t *testing.T, blocks int) *testBackend {
 			},
 		}
 	)
-	_, err := genesis.Commit(db, triedb.NewDatabase(db, nil), nil)
-	require.NoError(t, err)
-	chain, receipts := core.GenerateChain(genesis.Config, genesis.ToBlock(), ethash.NewFaker(), db, blocks, func(i int, gen *core.BlockGen) {
+	db, chain, receipts := core.GenerateChainWithGenesis(genesis, ethash.NewFaker(), blocks, func(i int, gen *core.BlockGen) {
 		tx, err := types.SignTx(types.NewTx(&types.LegacyTx{Nonce: uint64(i), GasPrice: gen.BaseFee(), Gas: 1_000_000, To: &logger}),
 			types.HomesteadSigner{}, key)
 		require.NoError(t, err)
 		gen.AddTx(tx)
 	})
+	backend, _ := newTestFilterSystem(db, Config{})
 	for i, block := range chain {
 		require.Len(t, receipts[i][0].Logs, 1)
 		rawdb.WriteBlock(db, block)
@@ -100,7 +96,8 @@ func TestGuardLogQueriesAreMetered(t *testing.T) {
 			for last, code := range map[int64]int{10: 0, blocks: -32003} {
 				found, err := searched(t, func(ctx context.Context) ([]*types.Log, error) {
 					sys := NewFilterSystem(backend, Config{}) // no cache of the query before
-					return sys.NewRangeFilter(1, last, []common.Address{logger}, nil, 0).Logs(ctx)
+					crit := FilterCriteria{FromBlock: big.NewInt(1), ToBlock: big.NewInt(last), Addresses: []common.Address{logger}}
+					return NewFilterAPI(sys).GetLogs(ctx, crit)
 				})
 				if code == 0 {
 					require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 // What upstream's releases spell differently, in one place: a base for older ones
 // has its own variant of this file.
 
-// meterHooksV2 does for the hooks that came with v1.17.4 what meterHooks does.
+// meterHooksV2 does for the hooks that came with v1.17.6 what meterHooks does.
 func meterHooksV2(hooks *tracing.Hooks, m *traceMeter) {
 	if enter := hooks.OnEnterV2; enter != nil {
 		hooks.OnEnterV2 = func(depth int, typ byte, from, to common.Address, input []byte, gas tracing.Gas, value *big.Int) {
