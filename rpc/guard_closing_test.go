@@ -55,10 +55,10 @@ func TestClosePace(t *testing.T) {
 func TestGuardStoppingServerEndsAllStreamsAtOnce(t *testing.T) {
 	g, err := NewGuard(DefaultGuardConfig, testGuardEnv)
 	require.NoError(t, err)
-	srv, other := NewServer(), NewServer()
+	srv, other := newPlainServer(), newPlainServer()
 	dial := func(srv *Server) *websocket.Conn {
 		srv.SetGuard(g)
-		hs := httptest.NewServer(srv.WebsocketHandler([]string{"*"}))
+		hs := httptest.NewServer(anyOrigin(srv))
 		t.Cleanup(hs.Close)
 		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(hs.URL, "http"), nil)
 		require.NoError(t, err)

@@ -45,7 +45,7 @@ func TestTrapSleepersOfGoneClients(t *testing.T) {
 	g, err := NewGuard(cfg, testGuardEnv)
 	require.NoError(t, err)
 	for trusted, want := range map[bool]uint{false: 3, true: 4_000_000_000} {
-		srv := NewServer()
+		srv := newPlainServer()
 		if trusted {
 			srv.SetGuard(g.Trusted())
 		} else {
