@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"bytes"
 	"time"
 
 	"rpcguard/tests/slowclient/rig"
@@ -97,6 +98,11 @@ func init() {
 		Bound:  "each that stays is answered; the node lives",
 		Why:    "one small request must not end the node",
 		Run: func(r *Run) {
+			plain := rig.Call(1, "debug_traceCall", map[string]any{}, "latest", map[string]any{"tracer": "keccak256PreimageTracer"})
+			if _, _, body, err := r.HTTP(r.Attacker(0)).Post(r.Ctx, plain); err == nil && bytes.Contains(body, []byte(`"error"`)) {
+				r.Skip("no such tracer")
+				return
+			}
 			for i, t := range []struct{ tracer, config string }{
 				{"keccak256PreimageTracer", "{}"},
 				{"muxTracer", `{"keccak256PreimageTracer":{},"callTracer":{}}`},
