@@ -59,6 +59,22 @@ func TestGuardFilterLogsIsUpstreams(t *testing.T) {
 	require.Greater(t, found, 1000, "the model must find something")
 }
 
+// TestHookReachedFilterLogs: upstream compares each log with each address in turn and
+// allocates nothing where none is wanted; a set of the logs' addresses is allocated. Speed,
+// which is what the hook is for, is no test's to judge (BenchmarkGuardFilterLogs, and the
+// suite's criteria-pile-up).
+func TestHookReachedFilterLogs(t *testing.T) {
+	logs, addresses := make([]*types.Log, 100), make([]common.Address, 2*longList)
+	for i := range logs {
+		logs[i] = &types.Log{Address: common.BigToAddress(big.NewInt(int64(i)))}
+	}
+	for i := range addresses {
+		addresses[i] = common.BigToAddress(big.NewInt(int64(1000 + i)))
+	}
+	require.Zero(t, testing.AllocsPerRun(10, func() { filterLogsUnguarded(logs, nil, nil, addresses, nil) }))
+	require.NotZero(t, testing.AllocsPerRun(10, func() { filterLogs(logs, nil, nil, addresses, nil) }))
+}
+
 func BenchmarkGuardFilterLogs(b *testing.B) {
 	logs := make([]*types.Log, 2000)
 	for i := range logs {
