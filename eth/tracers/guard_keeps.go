@@ -88,22 +88,23 @@ func keepsOf(name string, cfg json.RawMessage, depth int) (k keeps, err error) {
 	return k, nil
 }
 
-func (m *traceMeter) enter(depth int, input []byte) {
-	n := m.keeps.frames
+// framesAt returns how many copies are kept of a call frame at a depth.
+func (k *keeps) framesAt(depth int) int64 {
 	if depth == 0 {
-		n += m.keeps.top
+		return k.frames + k.top
 	}
+	return k.frames
+}
+
+func (m *traceMeter) enter(depth int, input []byte) {
+	n := m.keeps.framesAt(depth)
 	if n+m.keeps.ids > 0 {
 		m.add(2*n*int64(len(input)), n*frameOverhead+m.keeps.ids*idOverhead)
 	}
 }
 
 func (m *traceMeter) exit(depth int, output []byte) {
-	n := m.keeps.frames
-	if depth == 0 {
-		n += m.keeps.top
-	}
-	if n > 0 {
+	if n := m.keeps.framesAt(depth); n > 0 {
 		m.add(2*n*int64(len(output)), 0)
 	}
 }
