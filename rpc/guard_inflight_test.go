@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package rpc
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// A flood of pings is read no faster than anybody needs them (attack 48), and the calls
+// of a client that pings at an ordinary rate are not held up.
+func TestGuardPingFloodIsPaced(t *testing.T) {
+	r := newGuardRig(t, nil)
+	conn := r.dial()
+	var pongs atomic.Int64
+	conn.SetPongHandler(func(string) error { pongs.Add(1); return nil })
+	ping := func(n int) {
+		for range n {
+			conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
+		}
+	}
+	start := time.Now()
+	ping(controlBurst)
+	r.send(conn, call(1, "test_fail"))
+	r.receive(conn)
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("a call behind %d pings took %v", controlBurst, d)
+	}
+	start = time.Now()
+	ping(controlRate)
+	r.send(conn, call(2, "test_fail"))
+	r.receive(conn)
+	if d := time.Since(start); d < time.Second/2 {
+		t.Errorf("%d more pings took %v", controlRate, d)
+	}
+}
+
+// A connection with all its slots taken and as much read ahead as may be is not read any
+// more. A client that leaves then is seen all the same, whether it resets the connection
+// or closes it behind what nobody reads.
+func TestGuardHangUpOfAPausedConnection(t *testing.T) {
+	const slots = 3
+	for _, how := range []string{"reset", "close"} {
+		r := newGuardRig(t, func(c *GuardConfig) { c.Admission.InFlight = slots })
+		conn := r.dial()
+		for i := range slots + streamAheadMessages + 50 {
+			r.send(conn, call(i, "test_wait"))
+		}
+		r.begun(slots)
+		time.Sleep(2 * hangUpInterval)
+		if n := r.slow.running.Load(); n != slots {
+			t.Errorf("%d calls in flight, want %d", n, slots)
+		}
+		if b := r.g.admission.report().Books["normal"]; b.Arrived != slots {
+			t.Errorf("%d calls arrived", b.Arrived)
+		}
+		tcp := conn.UnderlyingConn().(*net.TCPConn)
+		if how == "reset" {
+			tcp.SetLinger(0)
+		}
+		left := time.Now()
+		tcp.Close()
+		r.until("cancelled", func() bool { return r.slow.running.Load() == 0 })
+		if d := time.Since(left); d > 5*time.Second {
+			t.Errorf("%s: noticed after %v", how, d)
+		}
+		// A slot that a cancelled call gives back may let a message arrive that was
+		// read ahead; it finds its client gone and does not run.
+		if b := r.idle()["normal"]; b.Cancelled != b.Arrived || b.Arrived < slots || b.Arrived > 2*slots {
+			t.Errorf("%s: books %+v", how, b)
+		}
+	}
+}
+
+// Slots are for messages with calls. What else a client sends takes none and leaks none,
+// and what waits for a slot runs in order once there is one.
+func TestGuardInFlightSlots(t *testing.T) {
+	r := newGuardRig(t, func(c *GuardConfig) { c.Admission.InFlight = 2 })
+	conn := r.dial()
+	for range 50 {
+		r.send(conn, `{"jsonrpc":"2.0","id":99,"result":"to nobody"}`)
+		r.send(conn, `{"jsonrpc":"2.0","method":"test_subscription","params":{}}`)
+		r.send(conn, `{"jsonrpc":"2.0","method":"test_fail"}`)
+		r.send(conn, `[]`)
+		r.receive(conn)
+		r.send(conn, `7`)
+		r.receive(conn)
+	}
+	r.send(conn, `[`+call(1, "test_wait")+`,`+call(2, "test_fail")+`]`)
+	r.begun(1)
+	r.send(conn, call(3, "test_wait"))
+	r.begun(1)
+	for i := range 20 {
+		r.send(conn, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"test_echo","params":["x"]}`, 100+i))
+	}
+	r.end(1)
+	for range 21 {
+		r.receive(conn)
+	}
+	r.end(1)
+	r.receive(conn)
+	r.idle()
+	r.until("slots free", func() bool {
+		w := r.window(conn)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.inFlight == 0 && w.high == 2
+	})
+}
