@@ -191,8 +191,16 @@ func (o *outbox) forget(id ID) {
 }
 
 // writeReply writes one message, or a batch of them as one, and returns when it has
-// left or will not.
+// left or will not. The message's result must not be used after that.
 func (o *outbox) writeReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error {
+	err := o.putReply(msg, batch)
+	if err == nil && msg != nil {
+		msg.recycleResult()
+	}
+	return err
+}
+
+func (o *outbox) putReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error {
 	o.mu.Lock()
 	if o.err != nil {
 		o.mu.Unlock()
@@ -216,7 +224,7 @@ func (o *outbox) writeReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error 
 	return item.wait.err
 }
 
-// sendReply is writeReply for an outbox in which nothing waits: most replies find it so,
+// sendReply is putReply for an outbox in which nothing waits: most replies find it so,
 // and need no place in its queue. The writing flag is the caller's. What has come
 // meanwhile is left to another goroutine.
 func (o *outbox) sendReply(msg *jsonrpcMessage, batch []*jsonrpcMessage) error {

@@ -69,6 +69,9 @@ func (c *httpReplyConn) send(ctx context.Context, msg *jsonrpcMessage, batch []*
 	if err := b.writeTo(w); err != nil {
 		return err
 	}
+	if msg != nil {
+		msg.recycleResult()
+	}
 	if isError {
 		return http.NewResponseController(w).Flush()
 	}

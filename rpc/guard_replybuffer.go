@@ -16,7 +16,8 @@ type replyBuffer struct {
 
 	chunks [][]byte
 	size   int64
-	err    error // of charge or max; sticks
+	err    error               // of charge or max; sticks
+	full   []*[replyChunk]byte // those of the chunks that can be used again
 }
 
 // Write appends p. It fails with errReplyTooLarge beyond max, or with the error
@@ -46,16 +47,54 @@ func (b *replyBuffer) Write(p []byte) (int, error) {
 }
 
 // addChunk makes room for at least one byte. Chunks start small and double, so
-// that a reply of 100 bytes does not hold 64 KiB.
+// that a reply of 100 bytes does not hold 64 KiB. From spliceBytes on it is a full
+// chunk if one is there to be used again, and one that is large is a full one, which
+// can be.
 func (b *replyBuffer) addChunk(want int) error {
 	size := min(max(want, int(min(b.size, replyChunk)), 512), replyChunk)
+	var full *[replyChunk]byte
+	if b.size+int64(size) >= spliceBytes {
+		full = fullChunks.get()
+	}
+	if full != nil || size >= replyChunk/4 {
+		size = replyChunk
+	}
 	if b.charge != nil {
 		if b.err = b.charge(int64(size)); b.err != nil {
+			if full != nil {
+				fullChunks.put([]*[replyChunk]byte{full})
+			}
 			return b.err
 		}
 	}
-	b.chunks = append(b.chunks, make([]byte, 0, size))
+	switch {
+	case full != nil:
+	case size == replyChunk:
+		full = new([replyChunk]byte)
+	default:
+		b.chunks = append(b.chunks, make([]byte, 0, size))
+		return nil
+	}
+	b.full = append(b.full, full)
+	b.chunks = append(b.chunks, full[:0])
 	return nil
+}
+
+// fit ends the writing. A result that would hold much more than its bytes, because its
+// last chunk was there already and is far too large, gets one that fits.
+func (b *replyBuffer) fit() {
+	last := len(b.chunks) - 1
+	if last < 0 || len(b.full) == 0 {
+		return
+	}
+	c := b.chunks[last]
+	full := b.full[len(b.full)-1]
+	if cap(c) != replyChunk || &c[:1][0] != &full[0] || int64(cap(c)-len(c)) <= b.size/2 {
+		return
+	}
+	b.chunks[last] = append(make([]byte, 0, len(c)), c...)
+	b.full = b.full[:len(b.full)-1]
+	fullChunks.put([]*[replyChunk]byte{full})
 }
 
 // adopt appends p without copying it; the caller must not change it any more.
@@ -105,6 +144,8 @@ func (b *replyBuffer) join() ([]byte, error) {
 		b.chunks[i] = nil
 	}
 	b.chunks = append(b.chunks[:0], out)
+	fullChunks.put(b.full)
+	b.full = nil
 	return out, nil
 }
 

@@ -139,6 +139,7 @@ func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
 	} else if err != nil {
 		return s.refuseReply(msg, err)
 	}
+	buf.fit()
 	resp := &jsonrpcMessage{Version: vsn, ID: msg.ID}
 	if s.wantsWhole() || len(buf.chunks) == 1 || buf.size < spliceBytes {
 		var err error
@@ -151,7 +152,7 @@ func (msg *jsonrpcMessage) response(result any) *jsonrpcMessage {
 		}
 	} else {
 		resp.Result = buf.chunks[0]
-		resp.guard = &callScope{chunks: buf.chunks}
+		resp.guard = &callScope{chunks: buf.chunks, full: buf.full}
 	}
 	if err := s.reply.settle(buf.size, s.message); err != nil {
 		return s.refuseReply(msg, err)

@@ -123,6 +123,8 @@ type callScope struct {
 	meter  *BuildMeter  // nil: what the method builds is not counted
 	chunks [][]byte     // of a response: its result, if that is in pieces
 
+	full []*[replyChunk]byte // those pieces that can be used again
+
 	charged replyCharge // what reply points to
 }
 

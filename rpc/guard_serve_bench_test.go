@@ -5,10 +5,14 @@ package rpc
 import (
 	"bytes"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
 )
 
 // discardResponse takes a reply and keeps nothing of it.
@@ -22,6 +26,28 @@ type serveBenchService struct{ large string }
 
 func (s *serveBenchService) Small(n int) int { return n }
 func (s *serveBenchService) Large() string   { return s.large }
+
+// benchTransaction is about what a transaction of a full block is to the encoder.
+type benchTransaction struct {
+	BlockHash common.Hash     `json:"blockHash"`
+	Number    *hexutil.Big    `json:"blockNumber"`
+	From, To  *common.Address `json:",omitempty"`
+	Gas       hexutil.Uint64  `json:"gas"`
+	Price     *hexutil.Big    `json:"gasPrice"`
+	Hash      common.Hash     `json:"hash"`
+	Input     hexutil.Bytes   `json:"input"`
+	R, S      *hexutil.Big
+}
+
+// Block returns what a block of 240 transactions is encoded from, some 140 KB of text.
+func (s *serveBenchService) Block() map[string]any {
+	txs := make([]any, 240)
+	for i := range txs {
+		n := (*hexutil.Big)(big.NewInt(int64(i) << 32))
+		txs[i] = &benchTransaction{Number: n, From: new(common.Address), To: new(common.Address), Price: n, R: n, S: n}
+	}
+	return map[string]any{"number": hexutil.Uint64(1), "hash": common.Hash{1}, "transactions": txs}
+}
 
 // benchServers are a server without a guard and one with the guard's defaults, as what
 // the guard costs is the difference.
@@ -51,6 +77,7 @@ func benchBodies() map[string]string {
 		"call":     one,
 		"batch100": "[" + strings.Repeat(one+",", 99) + one + "]",
 		"large":    `{"jsonrpc":"2.0","id":1,"method":"test_large"}`,
+		"block":    `{"jsonrpc":"2.0","id":1,"method":"test_block"}`,
 	}
 }
 
