@@ -110,7 +110,7 @@ func (m *messageScope) pace() (rate int64, known bool) {
 func (c *guardCodec) watchStall(out *socketOut, conn net.Conn) {
 	boundSendBuffer(conn)
 	queue := newKernelQueue(conn)
-	out.timeout, out.progress = 0, queue.wrote
+	out.timeout, out.progress, out.tells = 0, queue.wrote, queue.tells
 	c.stall = c.g.replies.stall.conn(queue, func() { c.out.fail(errReplyCut) })
 	out.watch = c.stall
 }

@@ -19,7 +19,8 @@ type deadlineWriter interface {
 
 // socketOut is a network connection as its writer sees it: whole batches go out in
 // pieces of sendPiece, each of which must be taken within the timeout. A client
-// that takes less than that is as good as gone.
+// that takes less than that is as good as gone. Where there is no timeout, and the
+// kernel tells how far a write in progress has come, the pieces are of sendLarge.
 //
 // abort is the only safe way to be rid of a connection whose writer is stuck: the
 // codec's own close takes the lock that the writer holds, and waits. A deadline in
@@ -31,6 +32,9 @@ type socketOut struct {
 	progress func(n int64)   // called after each piece; nil: nobody asks
 	touched  func()          // likewise: the connection is in use
 	watch    *stallConn      // told while something waits to be taken; nil: nobody watches
+	tells    func() bool     // progress shows within a piece; nil: it does not
+
+	piece int // of the first large batch on; its writer's
 
 	mu    sync.Mutex
 	armed time.Time // when the deadline was last set
@@ -101,9 +105,12 @@ func (s *socketOut) write(b *frameBatch) error {
 	size := int64(b.size)
 	s.watch.begin(size)
 	defer s.watch.end(size)
+	if s.piece == 0 && size > sendPiece {
+		s.piece = s.pieceSize()
+	}
 	for len(bufs) > 0 {
 		var piece net.Buffers
-		piece, bufs = cutBuffers(bufs, sendPiece)
+		piece, bufs = cutBuffers(bufs, max(s.piece, sendPiece))
 		s.arm()
 		var (
 			n   int64
@@ -124,6 +131,14 @@ func (s *socketOut) write(b *frameBatch) error {
 		}
 	}
 	return nil
+}
+
+// pieceSize returns the unit in which large batches are written.
+func (s *socketOut) pieceSize() int {
+	if s.timeout == 0 && s.tells != nil && s.tells() {
+		return sendLarge
+	}
+	return sendPiece
 }
 
 // arm sets the deadline of the next piece. Setting one costs as much as a small

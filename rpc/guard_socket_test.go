@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -75,6 +76,30 @@ func TestGuardSocketPieces(t *testing.T) {
 		require.Equal(t, []int64{sendPiece, sendPiece, sendPiece, 1}, pieces)
 		server.Close()
 	})
+}
+
+// Where the kernel tells how far a write has come, and nothing else times it, pieces are
+// large; anywhere else progress shows only between them.
+func TestGuardSocketLargePieces(t *testing.T) {
+	for _, test := range []struct {
+		timeout time.Duration
+		tells   func() bool
+		want    []int64
+	}{
+		{0, func() bool { return true }, []int64{sendLarge, sendLarge, 1}},
+		{0, func() bool { return false }, slices.Repeat([]int64{sendPiece}, 2*sendLarge/sendPiece)},
+		{0, nil, slices.Repeat([]int64{sendPiece}, 2*sendLarge/sendPiece)},
+		{time.Minute, func() bool { return true }, slices.Repeat([]int64{sendPiece}, 2*sendLarge/sendPiece)},
+	} {
+		server, client := net.Pipe()
+		go io.Copy(io.Discard, client)
+		var pieces []int64
+		s := &socketOut{conn: server, timeout: test.timeout, tells: test.tells, progress: func(n int64) { pieces = append(pieces, n) }}
+		require.NoError(t, s.send(textBatch(2*sendLarge)))
+		require.Equal(t, test.want, pieces[:len(test.want)])
+		server.Close()
+		client.Close()
+	}
 }
 
 // TestGuardDripReader: one that takes a byte just before every time-out would be is

@@ -19,7 +19,7 @@ import (
 // kernel knows how much was put in. TCP_INFO has the difference at hand: the bytes
 // acknowledged. It is used where the kernel fills it in (Linux 4.1 and later; some
 // sandboxes do not), and completed writes less SIOCOUTQ elsewhere, which lags behind
-// by at most one write of 64 KiB.
+// by at most one write, of 64 KiB there (see tells).
 type kernelQueue struct {
 	raw     syscall.RawConn
 	written atomic.Uint64 // completed writes
@@ -42,6 +42,21 @@ func newKernelQueue(conn net.Conn) *kernelQueue {
 
 // wrote adds n bytes that a write has put into the queue.
 func (q *kernelQueue) wrote(n int64) { q.written.Add(uint64(n)) }
+
+// tells reports whether the kernel counts what was acknowledged, so that progress shows
+// however large the write in progress is. The client has acknowledged the answer to
+// its handshake by the time it is sent a reply.
+func (q *kernelQueue) tells() bool {
+	if q.raw == nil {
+		return false
+	}
+	acked := false
+	q.raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		acked = err == nil && info.Bytes_acked > 0
+	})
+	return acked
+}
 
 // left implements sendQueue.
 func (q *kernelQueue) left() uint64 {

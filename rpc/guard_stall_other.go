@@ -25,5 +25,8 @@ func newKernelQueue(net.Conn) *kernelQueue { return new(kernelQueue) }
 // wrote adds n bytes that a write has put into the queue.
 func (q *kernelQueue) wrote(n int64) { q.written.Add(uint64(n)) }
 
+// tells reports whether progress shows however large the write in progress is.
+func (q *kernelQueue) tells() bool { return false }
+
 // left implements sendQueue.
 func (q *kernelQueue) left() uint64 { return q.written.Load() }

@@ -22,6 +22,11 @@ const (
 	// shows.
 	sendPiece = 64 << 10
 
+	// sendLarge is that unit where progress shows within it: most replies are one
+	// write then. A connection counts as used after each (see trackedConn), so it is
+	// what a reader of 50 KB/s takes in 10 s.
+	sendLarge = 512 << 10
+
 	// spliceBytes is the size from which a result is written from where it lies.
 	// Below it, copying into the batch is cheaper than one more element of writev.
 	spliceBytes = 4 << 10
