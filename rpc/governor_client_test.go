@@ -563,7 +563,7 @@ func (c *governorSlowConn) Write(b []byte) (int, error) {
 // Calls that wait until just before their deadline would be cut off while they are
 // written, and the connection with all its subscriptions would go with them.
 func TestGovernorWaitingNeverCutsAWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	streamBubble(t, func(t *testing.T) {
 		g := bubbleGovernor(t, GovernorConfig{Rate: 10, Burst: 1, MaxQueue: 1000})
 		c := governedStream(t, func(conn net.Conn) net.Conn { return &governorSlowConn{Conn: conn, pace: 10 * time.Millisecond} }, WithGovernor(g))
 		beats := make(chan int, 1000)
@@ -600,19 +600,26 @@ func TestGovernorWaitingNeverCutsAWrite(t *testing.T) {
 	})
 }
 
+// waitForCallers returns once n calls of the foreground wait for a token.
+func waitForCallers(g *Governor, n int) {
+	for g.Stats().Foreground.Waiting < n {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // Closing a client ends the waiting of its calls, as it ends all else they wait for.
 func TestGovernorClientCloseEndsWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := bubbleGovernor(t, GovernorConfig{Rate: 1e-3, Burst: 1, MaxQueue: 10})
+	streamBubble(t, func(t *testing.T) {
+		g := bubbleGovernor(t, GovernorConfig{Rate: 1, Burst: 1, MaxQueue: 10})
 		c, other := governedStream(t, nil, WithGovernor(g)), governedStream(t, nil, WithGovernor(g))
 		require.NoError(t, c.Call(nil, "test_echo", "x"))
 		errs, rest := make(chan error, 3), make(chan error, 1)
 		for i := 0; i < 3; i++ {
 			go func() { errs <- c.Call(nil, "test_echo", "x") }()
 		}
-		synctest.Wait()
+		waitForCallers(g, 3)
 		go func() { rest <- other.Call(nil, "test_echo", "x") }()
-		synctest.Wait()
+		waitForCallers(g, 4)
 		c.Close()
 		for i := 0; i < 3; i++ {
 			require.ErrorIs(t, <-errs, ErrClientQuit)

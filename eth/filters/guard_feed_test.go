@@ -112,7 +112,7 @@ func heldUp(t *testing.T, cfg rpc.GuardConfig) (send, head time.Duration) {
 			backend.txs.Send(core.NewTxsEvent{Txs: []*types.Transaction{tx}})
 		}
 		backend.logs.Send(logs)
-		backend.chain.Send(core.ChainEvent{Header: testHeader(n)})
+		backend.chain.Send(chainEvent(testHeader(n)))
 		// A feed that did not wait has the event in a channel: the event loop may.
 		settleIn(api)
 		send = max(send, time.Since(start))

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/core"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/rpc"
 	"github.com/stretchr/testify/require"
@@ -51,7 +50,7 @@ func TestGuardEqualSubscriptionsShareASource(t *testing.T) {
 	require.Equal(t, []int{2, 20}, []int{groups, members})
 	require.Equal(t, 3, groupGoroutines())
 
-	s.backend.chain.Send(core.ChainEvent{Header: testHeader(7)})
+	s.backend.chain.Send(chainEvent(testHeader(7)))
 	for i, c := range clients {
 		require.Equal(t, ids[i][0], c.read().Params.Subscription)
 	}
@@ -73,7 +72,7 @@ func TestGuardEqualSubscriptionsShareASource(t *testing.T) {
 
 	c := s.dial(0) // the next one makes a new group
 	id := c.make("eth_subscribe", "newHeads")
-	s.backend.chain.Send(core.ChainEvent{Header: testHeader(8)})
+	s.backend.chain.Send(chainEvent(testHeader(8)))
 	require.Equal(t, id, c.read().Params.Subscription)
 }
 
@@ -101,7 +100,7 @@ func TestGuardNobodyJoinsBeforeTheSource(t *testing.T) {
 	s := newFilterServer(t, rpc.DefaultGuardConfig)
 	blocker := make(chan *types.Header)
 	source := s.api.events.SubscribeNewHeads(blocker)
-	s.backend.chain.Send(core.ChainEvent{Header: testHeader(1)}) // and the event loop stands still
+	s.backend.chain.Send(chainEvent(testHeader(1))) // and the event loop stands still
 	var replies atomic.Int32
 	var clients []*wireClient
 	var wg sync.WaitGroup
@@ -152,7 +151,7 @@ func TestGuardGroupsLoseNothing(t *testing.T) {
 			head++
 			n := head
 			mu.Unlock()
-			s.backend.chain.Send(core.ChainEvent{Header: testHeader(n)})
+			s.backend.chain.Send(chainEvent(testHeader(n)))
 		}
 	}()
 	current := func() uint64 { mu.Lock(); defer mu.Unlock(); return head }
@@ -220,7 +219,7 @@ func TestGuardDryRunSharesNothing(t *testing.T) {
 	ids := []string{a.make("eth_subscribe", "newHeads"), b.make("eth_subscribe", "newHeads")}
 	groups, _ := s.api.guard().heads.count()
 	require.Zero(t, groups)
-	s.backend.chain.Send(core.ChainEvent{Header: testHeader(7)})
+	s.backend.chain.Send(chainEvent(testHeader(7)))
 	require.Equal(t, ids[0], a.read().Params.Subscription)
 	require.Equal(t, ids[1], b.read().Params.Subscription)
 }

@@ -38,7 +38,7 @@ func searched(t *testing.T, search func(ctx context.Context) ([]*types.Log, erro
 	cfg.Reply.Max = 1 << 20
 	guard, err := rpc.NewGuard(cfg, rpc.GuardEnv{Procs: 2, HTTPBodyLimit: 5 << 20})
 	require.NoError(t, err)
-	srv := rpc.NewServer()
+	srv := newPlainServer()
 	srv.SetGuard(guard)
 	defer srv.Stop()
 	require.NoError(t, srv.RegisterName("eth", searchService{search}))
@@ -97,7 +97,7 @@ func TestGuardLogQueriesAreMetered(t *testing.T) {
 				found, err := searched(t, func(ctx context.Context) ([]*types.Log, error) {
 					sys := NewFilterSystem(backend, Config{}) // no cache of the query before
 					crit := FilterCriteria{FromBlock: big.NewInt(1), ToBlock: big.NewInt(last), Addresses: []common.Address{logger}}
-					return NewFilterAPI(sys).GetLogs(ctx, crit)
+					return newPlainAPI(sys).GetLogs(ctx, crit)
 				})
 				if code == 0 {
 					require.NoError(t, err)

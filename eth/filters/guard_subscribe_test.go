@@ -74,7 +74,7 @@ func newFilterServer(t *testing.T, cfg rpc.GuardConfig) *filterServer {
 	require.NoError(t, err)
 	s := &filterServer{t: t, backend: new(feedBackend)}
 	s.backend.head.Store(testHeader(1))
-	s.api = NewFilterAPI(NewFilterSystem(s.backend, Config{}))
+	s.api = newPlainAPI(NewFilterSystem(s.backend, Config{}))
 	srv := newPlainServer()
 	srv.SetGuard(guard)
 	s.server = srv
@@ -182,7 +182,7 @@ func testTxs(n, size int) []*types.Transaction {
 // script is a stretch of a chain's life, with a reorg in the middle.
 func (s *filterServer) script() {
 	added := testLogs(2, 5)
-	s.backend.chain.Send(core.ChainEvent{Header: testHeader(2)})
+	s.backend.chain.Send(chainEvent(testHeader(2)))
 	s.backend.logs.Send(added)
 	s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(3, 10)})
 	s.settle()
@@ -196,10 +196,10 @@ func (s *filterServer) script() {
 	s.settle()
 	s.backend.head.Store(testHeader(2))
 	s.backend.logs.Send(testLogs(2, 3))
-	s.backend.chain.Send(core.ChainEvent{Header: testHeader(2)})
+	s.backend.chain.Send(chainEvent(testHeader(2)))
 	s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(2, 5000)})
 	s.settle()
-	s.backend.chain.Send(core.ChainEvent{Header: testHeader(3)})
+	s.backend.chain.Send(chainEvent(testHeader(3)))
 }
 
 // settle returns when the event loop has taken what was sent: its feeds are
@@ -307,7 +307,7 @@ func (s *filterServer) runSlowSubscriber() (longest time.Duration, ok bool) {
 		go func() {
 			start := time.Now()
 			s.backend.txs.Send(core.NewTxsEvent{Txs: txs})
-			s.backend.chain.Send(core.ChainEvent{Header: testHeader(i)})
+			s.backend.chain.Send(chainEvent(testHeader(i)))
 			sent <- time.Since(start)
 		}()
 		select {
@@ -369,7 +369,7 @@ func TestGuardFilterOverflow(t *testing.T) {
 	for i := range 30 {
 		s.backend.txs.Send(core.NewTxsEvent{Txs: testTxs(1, 8_000)})
 		s.backend.logs.Send(testLogs(uint64(i), 1))
-		s.backend.chain.Send(core.ChainEvent{Header: testHeader(uint64(i))})
+		s.backend.chain.Send(chainEvent(testHeader(uint64(i))))
 		var txs []any
 		s.eventually("transaction", func() bool {
 			reply := c.call("eth_getFilterChanges", polled)

@@ -15,3 +15,6 @@ func newPlainServer() *rpc.Server { return rpc.NewServer() }
 
 // anyOrigin serves WebSocket connections. In bsc it takes the limit of a message.
 func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}) }
+
+// newPlainAPI makes the API of a system. In bor and bsc it takes an argument more.
+func newPlainAPI(sys *FilterSystem) *FilterAPI { return NewFilterAPI(sys) }

@@ -15,3 +15,6 @@ func newPlainServer() *rpc.Server { return rpc.NewServer("guard", 0, 0) }
 
 // anyOrigin serves WebSocket connections.
 func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}) }
+
+// newPlainAPI makes the API of a system. The argument asks for logs of bor, too.
+func newPlainAPI(sys *FilterSystem) *FilterAPI { return NewFilterAPI(sys, false) }

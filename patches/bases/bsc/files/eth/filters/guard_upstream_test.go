@@ -15,3 +15,6 @@ func newPlainServer() *rpc.Server { return rpc.NewServer() }
 
 // anyOrigin serves WebSocket connections.
 func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}, 32<<20) }
+
+// newPlainAPI makes the API of a system. The argument asks for a limit of ranges.
+func newPlainAPI(sys *FilterSystem) *FilterAPI { return NewFilterAPI(sys, false) }
