@@ -24,6 +24,10 @@
 // # Groups of workloads
 //
 //   - requests: closed loop, each connection has one request under way.
+//   - refused: the same, of calls that ours refuses while another holds the permit, and of
+//     a method that stock does not have.
+//   - latency: of eth_blockNumber, asked by one client, while others keep every permit of
+//     the EVM held.
 //   - fanout: subscribers of one event source; what one delivered notification costs, and
 //     how long after the first subscriber the last one has a block's notifications.
 //   - idle: subscriptions to which nothing is delivered; what each holds of the heap and

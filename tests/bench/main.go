@@ -124,6 +124,12 @@ func workloadNames() (names []string) {
 	for _, w := range requests() {
 		names = append(names, w.name)
 	}
+	for _, w := range refusals() {
+		names = append(names, w.name)
+	}
+	for _, w := range helds() {
+		names = append(names, w.name)
+	}
 	for _, w := range fanouts() {
 		names = append(names, w.name)
 	}
@@ -162,6 +168,12 @@ func bench(ctx context.Context, opt options) (report Report, err error) {
 	}
 	if list := matching(opt, requests(), func(w request) string { return w.name }); len(list) > 0 {
 		err = group(func(stock, ours *side) error { return runRequests(ctx, opt, stock, ours, list, emit) })
+	}
+	if list := matching(opt, refusals(), func(w refused) string { return w.name }); err == nil && len(list) > 0 {
+		err = group(func(stock, ours *side) error { return runRefusals(ctx, opt, stock, ours, list, emit) })
+	}
+	if list := matching(opt, helds(), func(w held) string { return w.name }); err == nil && len(list) > 0 {
+		err = group(func(stock, ours *side) error { return runHelds(ctx, opt, stock, ours, list, emit) })
 	}
 	if list := matching(opt, fanouts(), func(w fanout) string { return w.name }); err == nil && len(list) > 0 {
 		err = group(func(stock, ours *side) error { return runFanouts(ctx, opt, stock, ours, list, emit) })

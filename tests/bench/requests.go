@@ -193,13 +193,8 @@ func runRequests(ctx context.Context, opt options, stock, ours *side, list []req
 			row.Note = fmt.Sprintf("refused: stock %d, ours %d", refused[stock], refused[ours])
 		}
 		if opt.profile != "" {
-			for _, s := range []*side{stock, ours} {
-				done := make(chan error, 1)
-				go func() { done <- s.profile(opt.profile, strings.ReplaceAll(w.name, "/", "-"), 3*time.Second) }()
-				loops[s].run(3500 * time.Millisecond)
-				if err := <-done; err != nil {
-					return err
-				}
+			if err := saveProfiles(opt, loops, w.name); err != nil {
+				return err
 			}
 		}
 		emit(row)
@@ -213,6 +208,19 @@ func runRequests(ctx context.Context, opt options, stock, ours *side, list []req
 		emit(row)
 	}
 	return err
+}
+
+// saveProfiles profiles each side under its load.
+func saveProfiles(opt options, loops map[*side]*loop, name string) error {
+	for s, l := range loops {
+		done := make(chan error, 1)
+		go func() { done <- s.profile(opt.profile, strings.ReplaceAll(name, "/", "-"), 3*time.Second) }()
+		l.run(3500 * time.Millisecond)
+		if err := <-done; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func memoryRow(group string, stock, ours *side) Row {
