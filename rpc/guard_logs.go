@@ -4,7 +4,6 @@ package rpc
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -75,31 +74,31 @@ func (s *logSampler) allow(msg string) (ok bool, omitted int) {
 
 // sampledHandler is a log handler behind a sampler.
 type sampledHandler struct {
-	slog.Handler
+	logHandler
 	sampler *logSampler
 }
 
 // Handle implements slog.Handler.
-func (h *sampledHandler) Handle(ctx context.Context, r slog.Record) error {
+func (h *sampledHandler) Handle(ctx context.Context, r logRecord) error {
 	ok, omitted := h.sampler.allow(r.Message)
 	if !ok {
 		return nil
 	}
 	if omitted > 0 {
 		r = r.Clone()
-		r.AddAttrs(slog.Int("omitted", omitted))
+		r.AddAttrs(logInt("omitted", omitted))
 	}
-	return h.Handler.Handle(ctx, r)
+	return h.logHandler.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
-func (h *sampledHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &sampledHandler{h.Handler.WithAttrs(attrs), h.sampler}
+func (h *sampledHandler) WithAttrs(attrs []logAttr) logHandler {
+	return &sampledHandler{h.logHandler.WithAttrs(attrs), h.sampler}
 }
 
 // WithGroup implements slog.Handler.
-func (h *sampledHandler) WithGroup(name string) slog.Handler {
-	return &sampledHandler{h.Handler.WithGroup(name), h.sampler}
+func (h *sampledHandler) WithGroup(name string) logHandler {
+	return &sampledHandler{h.logHandler.WithGroup(name), h.sampler}
 }
 
 // SampleClientLogs bounds how fast clients of RPC servers can fill the disk with
@@ -107,7 +106,7 @@ func (h *sampledHandler) WithGroup(name string) slog.Handler {
 // replaces the process's default logger; loggers made before keep theirs. Calling it
 // again does nothing.
 func SampleClientLogs() {
-	handler := log.Root().Handler()
+	handler := rootHandler()
 	if _, done := handler.(*sampledHandler); done {
 		return
 	}

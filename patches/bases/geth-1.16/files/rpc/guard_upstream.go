@@ -51,13 +51,10 @@ func (s *Server) setReadLimit(n int64) {
 	}
 }
 
-// limitReads sets the limit where a server has no field for it: its codecs are made
-// with the constant, and nothing is read before the guard has seen them.
-func (c *websocketCodec) limitReads(n int64) {
-	if _, ok := reflect.TypeFor[Server]().FieldByName("wsReadLimit"); !ok {
-		c.conn.SetReadLimit(n)
-	}
-}
+// limitReads sets the limit on the connection, too: before the field there was a
+// constant, and in bsc an argument of the handler comes before it. Nothing is read
+// before the guard has seen the codec.
+func (c *websocketCodec) limitReads(n int64) { c.conn.SetReadLimit(n) }
 
 // appendMessage appends the encoding of a message. Releases up to v1.17.3 have
 // no function for it: they encode at the moment of writing.

@@ -5,6 +5,9 @@ package filters
 import (
 	"net/http"
 
+	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/event"
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
@@ -18,3 +21,13 @@ func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{
 
 // newPlainAPI makes the API of a system. The argument asks for logs of bor, too.
 func newPlainAPI(sys *FilterSystem) *FilterAPI { return NewFilterAPI(sys, false) }
+
+// The event system asks for these feeds, too.
+
+func (b *feedBackend) SubscribePendingLogsEvent(ch chan<- []*types.Log) event.Subscription {
+	return new(event.FeedOf[[]*types.Log]).Subscribe(ch)
+}
+
+func (b *feedBackend) SubscribeStateSyncEvent(ch chan<- core.StateSyncEvent) event.Subscription {
+	return new(event.FeedOf[core.StateSyncEvent]).Subscribe(ch)
+}

@@ -5,6 +5,8 @@ package filters
 import (
 	"net/http"
 
+	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/event"
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
@@ -18,3 +20,13 @@ func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{
 
 // newPlainAPI makes the API of a system. The argument asks for a limit of ranges.
 func newPlainAPI(sys *FilterSystem) *FilterAPI { return NewFilterAPI(sys, false) }
+
+// The event system asks for these feeds, too.
+
+func (b *feedBackend) SubscribeFinalizedHeaderEvent(ch chan<- core.FinalizedHeaderEvent) event.Subscription {
+	return new(event.FeedOf[core.FinalizedHeaderEvent]).Subscribe(ch)
+}
+
+func (b *feedBackend) SubscribeNewVoteEvent(ch chan<- core.NewVoteEvent) event.Subscription {
+	return new(event.FeedOf[core.NewVoteEvent]).Subscribe(ch)
+}
