@@ -38,7 +38,7 @@ func (n *Node) setupGuard() error {
 	}
 	ng := &nodeGuard{guard: guard, bodyLimit: n.config.guardBodyLimit()}
 	n.http.guard, n.ws.guard = ng, ng
-	// Their listeners, too, are for trusted clients only.
+	// Behind the JWT secret are the consensus client and the operator.
 	auth := &nodeGuard{guard: guard.Trusted()}
 	n.httpAuth.guard, n.wsAuth.guard = auth, auth
 	n.inprocHandler.SetGuard(guard.InProc())
@@ -48,17 +48,12 @@ func (n *Node) setupGuard() error {
 	return nil
 }
 
-// attach gives srv its guard before it serves. A server behind a JWT secret is
-// the consensus client's, or an operator's: its clients are trusted.
+// attach gives srv its guard before it serves.
 func (ng *nodeGuard) attach(srv *rpc.Server, config rpcEndpointConfig) {
 	if ng == nil {
 		return
 	}
-	guard := ng.guard
-	if len(config.jwtSecret) > 0 {
-		guard = guard.Trusted()
-	}
-	srv.SetGuard(guard)
+	srv.SetGuard(ng.guard)
 	if config.httpBodyLimit == 0 && ng.bodyLimit > 0 {
 		srv.SetHTTPBodyLimit(ng.bodyLimit) // admin_startHTTP and admin_startWS pass none
 	}

@@ -6,30 +6,41 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/p2p"
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
-// guardedNode is a running node that serves HTTP and WebSocket.
+// engineSecret is what the consensus client of guardedNode knows.
+var engineSecret = [32]byte{1}
+
+// guardedNode is a running node that serves HTTP and WebSocket, and a consensus client.
 func guardedNode(t *testing.T, prepare func(*Node)) (*Node, *rpc.Client) {
 	t.Helper()
+	secret := filepath.Join(t.TempDir(), "jwt")
+	require.NoError(t, os.WriteFile(secret, []byte(hexutil.Encode(engineSecret[:])), 0o600))
 	cfg := DefaultConfig
 	cfg.DataDir, cfg.IPCPath = "", ""
 	cfg.P2P = p2p.Config{NoDiscovery: true, NoDial: true}
 	cfg.HTTPHost, cfg.HTTPPort = "127.0.0.1", 0
 	cfg.WSHost, cfg.WSPort = "127.0.0.1", 0
 	cfg.HTTPModules, cfg.WSModules = []string{"in", "rpc"}, []string{"in", "rpc"}
-	cfg.AuthPort = 0
+	cfg.AuthPort, cfg.JWTSecret = 0, secret
 	cfg.RPCGuard.Body.WSLimit = 1 << 20
 	n, err := New(&cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { n.Close() })
-	n.RegisterAPIs([]rpc.API{{Namespace: "in", Service: lenService{}}})
+	n.RegisterAPIs([]rpc.API{
+		{Namespace: "in", Service: lenService{}},
+		{Namespace: "eth", Service: lenService{}, Authenticated: true}, // one that makes the node serve them
+	})
 	if prepare != nil {
 		prepare(n)
 	}
@@ -71,6 +82,24 @@ func TestGuardNodeGuardsItsServers(t *testing.T) {
 	defer client.Close()
 	var length int
 	require.Error(t, client.Call(&length, "in_len", strings.Repeat("x", 2<<20)))
+}
+
+// TestGuardNodeTrustsTheConsensusClient: what comes with the JWT secret passes by the gate
+// and the books of connections, over HTTP and WebSocket.
+func TestGuardNodeTrustsTheConsensusClient(t *testing.T) {
+	n, admin := guardedNode(t, nil)
+	before := status(t, admin)
+	for _, url := range []string{n.HTTPAuthEndpoint(), n.WSAuthEndpoint()} {
+		client, err := rpc.DialOptions(t.Context(), url, rpc.WithHTTPAuth(NewJWTAuth(engineSecret)))
+		require.NoError(t, err)
+		defer client.Close()
+		var length int
+		require.NoError(t, client.Call(&length, "eth_len", "four"))
+		require.Equal(t, 4, length)
+		after := status(t, admin)
+		require.Equal(t, before.Admission.Books["normal"], after.Admission.Books["normal"], "%s", url)
+		require.Equal(t, before.Intake["conn/active"], after.Intake["conn/active"], "%s", url)
+	}
 }
 
 // TestGuardNodeGuardsOtherHandlers: bodies of what is mounted beside JSON-RPC are read

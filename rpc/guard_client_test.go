@@ -49,6 +49,8 @@ func TestClientKeys(t *testing.T) {
 		{"IPv6 in brackets", false, "10.0.0.2:1000", forwarded("[2001:db8::1]"), "2001:db8::/64"},
 		{"a proxy's own call", false, "10.0.0.2:1000", nil, "10.0.0.2:1000"},
 		{"only proxies", true, "10.0.0.2:1000", forwarded("10.0.0.4, 10.0.0.3"), "10.0.0.4"},
+		{"as long a list as can be believed", false, "10.0.0.2:1000", forwarded("198.51.100.9" + strings.Repeat(", 10.0.0.3", maxForwarded-1)), "198.51.100.9"},
+		{"an absurdly long one", false, "10.0.0.2:1000", forwarded("198.51.100.9" + strings.Repeat(", 10.0.0.3", maxForwarded)), "10.0.0.2:1000"},
 		{"garbage from a proxy", false, "10.0.0.2:1000", forwarded("198.51.100.9, unknown"), "10.0.0.2:1000"},
 		{"nothing from a proxy", false, "10.0.0.2:1000", forwarded(""), "10.0.0.2:1000"},
 		{"Docker's bridge", false, "172.17.0.1:1000", nil, "172.17.0.1:1000"},

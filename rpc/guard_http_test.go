@@ -241,6 +241,32 @@ func testDisplacedBody(t *testing.T, chunked bool) {
 	require.Equal(t, 503, resp.StatusCode)
 }
 
+// Trap: a refusal that waits for up to 256 KiB of body before its header goes out. The
+// client sends nothing more before it has read the answer.
+func TestGuardRefusalWaitsForNoBody(t *testing.T) {
+	s := newIntakeServer(t, nil)
+	full := s.g.body.open(budgetKey(1), nil)
+	require.NoError(t, full.grow(s.g.body.largeLimit))
+	defer full.close()
+	conn := dialIdle(t, s.addr)
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 250000\r\n\r\n%s", strings.Repeat(" ", 100_000))
+	conn.SetReadDeadline(time.Now().Add(s.http.ReadTimeout / 2)) // what a server that waits would wait
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.Equal(t, 503, resp.StatusCode)
+}
+
+// Trap: batch elements built before the batch limit is looked at.
+func TestGuardBatchIsCutWhileItIsRead(t *testing.T) {
+	s := newIntakeServer(t, nil)
+	resp, err := http.Post("http://"+s.addr, "application/json", strings.NewReader("["+strings.Repeat("0,", 1_000_000)+"0]"))
+	require.NoError(t, err)
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(raw), "batch too large")
+	require.EqualValues(t, budgetStep, s.g.body.stats().High, "no more of it is kept than is needed to know")
+}
+
 // Traps: a body that stalls ends with JSON in place of an empty answer, at once
 // releases what it held, and leaves no deadline behind.
 func TestGuardStalledBodyReads408(t *testing.T) {

@@ -61,7 +61,7 @@ func (g *Guard) PrepareServer(srv *http.Server, l net.Listener) net.Listener {
 	srv.RegisterOnShutdown(func() {
 		cancel(errBodyShutdown)
 		gl.closeNew()
-		time.AfterFunc(stopGrace, gl.closeAll)
+		g.clock.AfterFunc(stopGrace, gl.closeAll)
 	})
 	if !g.untrusted() || g.cfg.DryRun {
 		return gl

@@ -6,14 +6,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ethereum/go-ethereum/common/mclock"
 	"github.com/stretchr/testify/require"
 )
 
@@ -40,6 +43,70 @@ func TestGuardConnLimitReads503(t *testing.T) {
 	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 1 }, 5*time.Second, time.Millisecond)
 	resp, _ = post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, intakeCall("len", 10))
 	require.Equal(t, 200, resp.StatusCode)
+}
+
+// What an HTTP/2 client is told on connecting: how many streams it may open, and how much
+// it may send ahead on one and on all of them.
+func TestGuardH2Settings(t *testing.T) {
+	s := newIntakeServer(t, nil)
+	conn := dialIdle(t, s.addr)
+	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and empty settings
+	const settings, windowUpdate = 4, 8                                                          // frame types of RFC 9113, section 6
+	const maxStreams, initialWindow = 3, 4
+	told := make(map[uint16]uint32)
+	for window := uint32(65535); window == 65535; { // what the RFC gives a connection
+		var head [9]byte
+		_, err := io.ReadFull(conn, head[:])
+		require.NoError(t, err)
+		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+		_, err = io.ReadFull(conn, payload)
+		require.NoError(t, err)
+		switch head[3] {
+		case settings:
+			for ; len(payload) >= 6; payload = payload[6:] {
+				told[binary.BigEndian.Uint16(payload)] = binary.BigEndian.Uint32(payload[2:])
+			}
+		case windowUpdate:
+			window += binary.BigEndian.Uint32(payload)
+			require.EqualValues(t, h2Receive, window)
+		}
+	}
+	require.EqualValues(t, h2Streams, told[maxStreams])
+	require.EqualValues(t, h2Receive, told[initialWindow])
+}
+
+// A server that stops closes what its clients have left open after a while: it waits for
+// nobody who does not answer.
+func TestGuardStoppingServerClosesConnections(t *testing.T) {
+	g, err := NewGuard(DefaultGuardConfig, GuardEnv{Procs: 2})
+	require.NoError(t, err)
+	clock := new(mclock.Simulated)
+	g.clock = clock
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	reached, release := make(chan struct{}), make(chan struct{})
+	srv := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(reached)
+		<-release
+	})}
+	defer close(release)
+	go srv.Serve(g.PrepareServer(srv, l))
+	conn := dialIdle(t, l.Addr().String())
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-reached
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go srv.Shutdown(ctx)
+	clock.WaitForTimers(1)
+	clock.Run(stopGrace - 1)
+	require.EqualValues(t, 1, g.conns.active.Load())
+	clock.Run(1)
+	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_, err = conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.Zero(t, g.conns.active.Load())
 }
 
 func TestGuardConnPerClient(t *testing.T) {

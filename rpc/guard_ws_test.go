@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -93,6 +96,32 @@ func TestGuardWSOverBudgetReads1013(t *testing.T) {
 	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 0 }, 10*time.Second, time.Millisecond)
 }
 
+// A client that is refused while it sends can send on for a while, so that it comes to
+// read why: no write of its fails before.
+func TestGuardWSRefusedConnLingers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	for _, c := range []struct {
+		refusal error
+		lingers bool
+	}{{&budgetError{Wanted: 2, Available: 1, Limit: 2}, true}, {errMessageIdle, false}, {nil, false}} {
+		client := dialIdle(t, l.Addr().String())
+		server, err := l.Accept()
+		require.NoError(t, err)
+		lc := &lingerConn{Conn: server, in: &intake{err: c.refusal}}
+		require.NoError(t, lc.Close())
+		_, err = client.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err, "there is nothing more to read")
+		for range 10 {
+			if _, err = client.Write(make([]byte, lingerBytes/20)); err != nil {
+				break
+			}
+		}
+		require.Equal(t, c.lingers, err == nil, "%v: %v", c.refusal, err)
+	}
+}
+
 // A message that stalls ends its connection, pings or not; a connection that only
 // pings lives and holds nothing.
 func TestGuardWSStalledMessageReads1008(t *testing.T) {
@@ -140,10 +169,14 @@ func TestGuardWSBatchIsCut(t *testing.T) {
 	s := newIntakeServer(t, nil)
 	conn := s.dialWS(t)
 	batch := "[" + strings.Repeat("0,", 1_000_000) + "0]"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
 	require.NoError(t, conn.WriteMessage(websocket.TextMessage, []byte(batch)))
 	_, raw, err := conn.ReadMessage()
 	require.NoError(t, err)
 	require.Contains(t, string(raw), "batch too large")
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.Mallocs-before.Mallocs, uint64(500_000), "each element that is built is one at least")
 	require.NotNil(t, askWS(t, conn, intakeCall("len", 100)).Result)
 	s.settles(t)
 }

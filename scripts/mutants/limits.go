@@ -164,7 +164,7 @@ var built = []struct{ name, file, on, off, cases string }{
 	{"trap.control-frames", "rpc/guard_frame.go",
 		`{ return f.head[0]&0x8 != 0 }`, `{ return f.head[0]&0x8 != 0 && !mutant("limit/trap.control-frames") }`, ""},
 	{"trap.trusted", "node/guard.go",
-		`if len(config.jwtSecret) > 0 {`, `if len(config.jwtSecret) > 0 && !mutant("limit/trap.trusted") {`, "trusted-under-fire"},
+		"\tn.httpAuth.guard, n.wsAuth.guard = auth, auth\n", "\tif mutant(\"limit/trap.trusted\") {\nauth = ng\n}\n\tn.httpAuth.guard, n.wsAuth.guard = auth, auth\n", "trusted-under-fire"},
 
 	// Connections.
 	{"conn.headers", "rpc/guard_listen.go",
@@ -186,7 +186,7 @@ var built = []struct{ name, file, on, off, cases string }{
 	{"conn.streams", "rpc/guard_codec.go",
 		`if c.server != nil {`, `if c.server != nil && !mutant("limit/conn.streams") {`, ""},
 	{"conn.stop", "rpc/guard_listen.go",
-		`time.AfterFunc(stopGrace, gl.closeAll)`, `time.AfterFunc(mutantOr("limit/conn.stop", 1<<50, stopGrace), gl.closeAll)`, "shutdown-under-fire"},
+		`g.clock.AfterFunc(stopGrace, gl.closeAll)`, `g.clock.AfterFunc(mutantOr("limit/conn.stop", 1<<50, stopGrace), gl.closeAll)`, "shutdown-under-fire"},
 	{"client.fold", "rpc/guard_client.go",
 		`if f.see(network, now) >= foldNetworks {`, `if f.see(network, now) >= foldNetworks && !mutant("limit/client.fold") {`, ""},
 	{"client.forwarded", "rpc/guard_client.go",

@@ -259,34 +259,36 @@ func (j *judge) try(m *mutant) (verdict, error) {
 // that takes long, as those do that hang, counts only if there is no other.
 func (j *judge) search(m *mutant, pkg string, tests [][]timedTest) (found verdict, err error) {
 	slow := 0
-	for _, batch := range tests {
-		for len(batch) > 0 {
-			var names []string
-			for _, t := range batch {
-				names = append(names, t.name)
-			}
-			out, err := j.tree.test(pkg, m.name, anchored(names...), patience(batch).String())
-			if err == nil {
-				break
-			}
-			test := firstFailed(out)
-			i := slices.IndexFunc(batch, func(t timedTest) bool { return t.name == test })
-			if i < 0 {
-				return verdict{"test", failed(out)}, nil // the whole program ended
-			}
-			limit, begun := patience(batch[i:i+1]).String(), time.Now()
-			_, again := j.tree.test(pkg, m.name, anchored(test), limit)
-			took := time.Since(begun)
-			_, without := j.tree.test(pkg, "", anchored(test), limit)
-			if again != nil && without == nil {
-				j.pins[m.name] = pin{pkg: pkg, test: test}
-				found = verdict{"test", pkg + " " + test}
-				if slow++; took < 5*time.Second || slow == 2 {
-					return found, nil
-				}
-			}
-			batch = slices.Delete(slices.Clone(batch), i, i+1)
+	for queue := slices.Clone(tests); len(queue) > 0; {
+		batch := queue[0]
+		queue = queue[1:]
+		if len(batch) == 0 {
+			continue
 		}
+		out, err := j.tree.test(pkg, m.name, anchored(namesOf(batch)...), patience(batch).String())
+		if err == nil {
+			continue
+		}
+		test := firstFailed(out)
+		i := slices.IndexFunc(batch, func(t timedTest) bool { return t.name == test })
+		if half := len(batch) / 2; i < 0 && half > 0 { // the whole program ended, in whichever test
+			queue = slices.Insert(queue, 0, batch[:half], batch[half:])
+			continue
+		}
+		i = max(i, 0)
+		test = batch[i].name
+		limit, begun := patience(batch[i:i+1]).String(), time.Now()
+		_, again := j.tree.test(pkg, m.name, anchored(test), limit)
+		took := time.Since(begun)
+		_, without := j.tree.test(pkg, "", anchored(test), limit)
+		if again != nil && without == nil {
+			j.pins[m.name] = pin{pkg: pkg, test: test}
+			found = verdict{"test", pkg + " " + test}
+			if slow++; took < 5*time.Second || slow == 2 {
+				return found, nil
+			}
+		}
+		queue = slices.Insert(queue, 0, slices.Delete(slices.Clone(batch), i, i+1))
 	}
 	return found, nil
 }

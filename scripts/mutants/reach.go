@@ -82,11 +82,7 @@ func (r reach) of(m *mutant) (batches [][]timedTest) {
 	if m.config != "" {
 		key = everyConfig
 	}
-	var names []string
-	for _, t := range r[key] {
-		names = append(names, t.name)
-	}
-	likely, _ := byName(m.name, names)
+	likely, _ := byName(m.name, namesOf(r[key]))
 	var near, far []timedTest
 	var slow [][]timedTest
 	for _, t := range r[key] {
@@ -100,6 +96,13 @@ func (r reach) of(m *mutant) (batches [][]timedTest) {
 		}
 	}
 	return append([][]timedTest{near, far}, slow...)
+}
+
+func namesOf(ts []timedTest) (names []string) {
+	for _, t := range ts {
+		names = append(names, t.name)
+	}
+	return names
 }
 
 // patience is how long tests may take with a mutant before they count as hung.

@@ -15,7 +15,7 @@ const envName = "RPCGUARD_MUTANT"
 
 // packages that hold something of ours, those that others need first.
 var packages = []string{
-	"./rpc", "./node", "./eth/filters", "./eth/tracers", "./eth/tracers/logger", "./graphql", "./cmd/utils", "./cmd/geth",
+	"./rpc", "./node", "./eth/filters", "./eth/tracers", "./eth/tracers/logger", "./eth/tracers/native", "./graphql", "./cmd/utils", "./cmd/geth",
 }
 
 // edit replaces a text that occurs exactly once in a file of the tree.
@@ -57,7 +57,9 @@ func (m *mutant) packages() []string {
 		return []string{"./rpc", "./node", "./eth/filters", "./eth/tracers"}
 	case "./cmd/utils":
 		return []string{"./cmd/utils", "./cmd/geth"}
-	case "./eth/filters", "./eth/tracers":
+	case "./eth/tracers":
+		return []string{m.pkg, "./eth/tracers/native", "./node"}
+	case "./eth/filters":
 		return []string{m.pkg, "./node"}
 	}
 	return []string{m.pkg}
