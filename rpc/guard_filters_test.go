@@ -13,11 +13,11 @@ import (
 
 // someFilters are the filters of an API that has no more to it.
 type someFilters struct {
-	alive, forgotten []ID
+	alive, forgotten, uninstalled []ID
 }
 
 func (f *someFilters) Limit(ID, any, FilterLimits) {}
-func (f *someFilters) Uninstall(ID)                {}
+func (f *someFilters) Uninstall(id ID)             { f.uninstalled = append(f.uninstalled, id) }
 func (f *someFilters) Forget(id ID)                { f.forgotten = append(f.forgotten, id) }
 func (f *someFilters) Alive(ids []ID) []bool {
 	alive := make([]bool, len(ids))
@@ -62,4 +62,30 @@ func TestGuardFiltersLeaveTheBooks(t *testing.T) {
 	require.NoError(t, b.reserve(clientKey{}, true))
 	b.enter("d", clientKey{}, f)
 	require.Equal(t, 1, clock.ActiveTimers())
+}
+
+// TestTrapFiltersOfEqualsDisplaceEachOther: a client gets the place of the filter that the
+// one with most has not polled for longest, but only while that leaves it with no more
+// than the other.
+func TestTrapFiltersOfEqualsDisplaceEachOther(t *testing.T) {
+	var (
+		clock          = new(mclock.Simulated)
+		b              = newFilterBook(5, 10, clock)
+		f              = new(someFilters)
+		greedy, modest = budgetKey(1), budgetKey(2)
+	)
+	for _, id := range []ID{"a", "b", "c", "d", "e"} {
+		require.NoError(t, b.reserve(greedy, true))
+		clock.Run(time.Millisecond)
+		b.enter(id, greedy, f)
+	}
+	require.Error(t, b.reserve(greedy, true), "nobody takes from himself")
+	for _, id := range []ID{"f", "g"} { // 1 to 4, 2 to 3
+		require.NoError(t, b.reserve(modest, true))
+		b.enter(id, modest, f)
+	}
+	require.Equal(t, []ID{"a", "b"}, f.uninstalled)
+	require.Error(t, b.reserve(modest, true), "3 to 2 would only turn it round")
+	require.Error(t, b.reserve(greedy, true))
+	require.Equal(t, []ID{"a", "b"}, f.uninstalled)
 }

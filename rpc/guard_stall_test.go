@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
+
+	"github.com/stretchr/testify/require"
 )
 
 // fakeQueue is a send queue whose client takes what the test says.
@@ -308,3 +310,25 @@ func BenchmarkGuardStallBeginEnd(b *testing.B) {
 		c.end(1000)
 	}
 }
+
+// sizedConn notes what send buffer it is given.
+type sizedConn struct {
+	net.Conn
+	size int
+}
+
+func (c *sizedConn) SetWriteBuffer(size int) error {
+	c.size = size
+	return nil
+}
+
+// The kernel's send buffer of a stream is bounded, whatever wraps the connection.
+func TestGuardSendBufferOfStreams(t *testing.T) {
+	conn := new(sizedConn)
+	boundSendBuffer(&guardConn{Conn: &lingerConn{Conn: &trackedConn{Conn: conn}}})
+	require.Equal(t, streamSendBuffer, conn.size)
+	boundSendBuffer(new(pipeConn)) // has none
+}
+
+// pipeConn is a connection that has no buffer.
+type pipeConn struct{ net.Conn }
