@@ -52,7 +52,7 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 			defer m.conn.callDone()
 		}
 		defer m.releaseReplies()
-		m.Context = cp.ctx
+		m.Context, m.quiet = cp.ctx, h.quiet(cp.ctx)
 		cp.ctx = m
 		fn(cp)
 		for _, n := range cp.notifiers {

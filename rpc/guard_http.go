@@ -41,6 +41,9 @@ func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
 		if len(scope.frame.text) > budgetStep && g.untrusted() && !g.cfg.DryRun && !scope.beginParse() {
 			return // nobody is left to answer
 		}
+		if g.serveDirectly(s, scope, r) {
+			return
+		}
 		r = scope.handOver(r)
 	}
 	s.serveHTTPUnguarded(&scope.writer, r)

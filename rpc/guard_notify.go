@@ -117,7 +117,7 @@ func (h *handler) runCall(cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
 			return g.runFilterCall(kind, client, h, cp, msg)
 		}
 	}
-	return h.handleCallUnguarded(cp, msg)
+	return h.runCallback(cp, msg)
 }
 
 // callOrigin returns the guard and the client of a call.

@@ -30,6 +30,7 @@ type requestScope struct {
 	atEnd    []func()
 
 	message messageScope // of its one message
+	direct  directCall   // if it is served without upstream's handler
 }
 
 // beginParse waits for leave to parse a large body, and returns false if the request

@@ -33,6 +33,8 @@ type messageScope struct {
 
 	replies   *replyCharge // of its calls, given back when it has been answered
 	executing atomic.Bool  // one of its calls that wants an answer
+	quiet     bool         // nobody traces it or logs what it does
+	once      answerOnce   // if it is served without upstream's handler
 
 	first callScope   // of its first call that runs
 	begun bool        // first is in use
@@ -44,8 +46,13 @@ type messageScopeKey struct{}
 
 // Value implements context.Context.
 func (m *messageScope) Value(key any) any {
-	if _, ok := key.(messageScopeKey); ok {
+	switch key.(type) {
+	case messageScopeKey:
 		return m
+	case peerInfoContextKey:
+		if m.request != nil && m.request.direct.request != nil {
+			return m.request.direct.peerInfo()
+		}
 	}
 	return m.Context.Value(key)
 }

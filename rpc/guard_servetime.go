@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// updateServeTimeHistogram stands in front of upstream's function of that name, which
-// builds the name of a histogram and looks it up for each call, also where nobody looks at
-// metrics and the histogram takes no value: 4 allocations, a tenth of what a small call
-// makes. Without metrics only the first call of a method, and the first that fails, goes
-// there, so that the same histograms exist, all of zeros, as they always did.
-func updateServeTimeHistogram(method string, success bool, elapsed time.Duration) {
+// observeServeTime is upstream's updateServeTimeHistogram, which builds the name of a
+// histogram and looks it up for each call, also where nobody looks at metrics and the
+// histogram takes no value: 5 allocations, a tenth of what a small call makes. Without
+// metrics only the first call of a method, and the first that fails, goes there, so that
+// the same histograms exist, all of zeros, as they always did.
+func observeServeTime(method string, success bool, elapsed time.Duration) {
 	if !metricsEnabled() && theServeTimes.known(method, success) {
 		return
 	}
-	updateServeTimeHistogramUnguarded(method, success, elapsed)
+	updateServeTimeHistogram(method, success, elapsed)
 }
 
 // theServeTimes is of the process, as the registry of metrics is.

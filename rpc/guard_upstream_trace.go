@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 
+	"github.com/ethereum/go-ethereum/log"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
@@ -39,6 +40,16 @@ func (h *handler) traceQuietly() {
 	if h.tracerProvider == nil && idleTracing != nil {
 		h.tracerProvider = quietTracing{}
 	}
+}
+
+// quiet reports whether nobody traces what h does in ctx, and nobody would see what it
+// logs of calls that go well.
+func (h *handler) quiet(ctx context.Context) bool {
+	return h.tracerProvider == quietTracing{} && tracesNothing(ctx) && !h.log.Enabled(ctx, log.LevelDebug)
+}
+
+func tracesNothing(ctx context.Context) bool {
+	return idleTracing != nil && otel.GetTracerProvider() == idleTracing && !trace.SpanContextFromContext(ctx).IsValid()
 }
 
 // quietTracing is the process's provider at a lower price while that is idleTracing.

@@ -12,7 +12,7 @@ import (
 // The most that upstream's files may be touched by the main base: what they are
 // touched now. The design asks for 40 hunks; beyond are the search for long lists of
 // addresses in logs, and what each message and call costs (parseMessage,
-// updateServeTimeHistogram). More needs a reason that is worth raising this for.
+// handleNonBatchCall). More needs a reason that is worth raising this for.
 const (
 	maxHunks   = 43
 	maxTouched = 110
