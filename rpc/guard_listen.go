@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ethereum/go-ethereum/log"
@@ -100,6 +101,9 @@ func (l *guardListener) Accept() (net.Conn, error) {
 			if tc.place = l.g.conns.add(key, tc.evict); tc.place == nil {
 				l.refuse(conn)
 				continue
+			}
+			if !l.g.cfg.DryRun {
+				tc.seat = l.g.lane.seat(key)
 			}
 			if key.perConn() && l.g.conns.active.Load() >= proxyHint {
 				l.hinted.Do(func() {
@@ -199,7 +203,9 @@ func (l *guardListener) refuse(conn net.Conn) {
 type trackedConn struct {
 	net.Conn
 	l     *guardListener
-	place *connPlace // nil on trusted servers
+	place *connPlace      // nil on trusted servers
+	seat  *laneSeat       // likewise, and in a dry run
+	raw   syscall.RawConn // to read without waiting; nil until it is needed
 	reset resetFollower
 	once  sync.Once
 
@@ -208,7 +214,7 @@ type trackedConn struct {
 
 // Read implements net.Conn.
 func (c *trackedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+	n, err := c.read(p)
 	if n > 0 && c.place != nil {
 		c.place.touch()
 		if c.reset.state != resetOff && c.reset.feed(p[:n], c.l.g.clock.Now()) && !c.l.g.cfg.DryRun {
@@ -216,8 +222,29 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 			c.Close()
 			return 0, net.ErrClosed
 		}
+		c.seat.pass(n, c.reset.state == resetOff)
 	}
 	return n, err
+}
+
+// read goes on in the connection's turn as long as there is more. A connection that
+// waits for its client has no turn.
+func (c *trackedConn) read(p []byte) (int, error) {
+	if c.seat.more() {
+		if c.raw == nil {
+			if sc, ok := c.Conn.(syscall.Conn); ok {
+				c.raw, _ = sc.SyscallConn()
+			}
+		}
+		if c.raw != nil {
+			// An error, or the end, is for the ordinary read to find.
+			if n, more := tryRead(c.raw, p); more {
+				return n, nil
+			}
+		}
+	}
+	c.seat.leave()
+	return c.Conn.Read(p)
 }
 
 // Write implements net.Conn.
@@ -235,12 +262,14 @@ func (c *trackedConn) Close() error {
 		if c.place != nil {
 			c.place.remove()
 		}
+		c.seat.leave()
 	})
 	return c.Conn.Close()
 }
 
 // CloseWrite lets the server end a connection whose client is still sending.
 func (c *trackedConn) CloseWrite() error {
+	c.seat.leave()
 	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()
 	}
@@ -261,6 +290,8 @@ func (c *trackedConn) setState(state http.ConnState) {
 		c.fresh = false
 		c.l.mu.Unlock()
 	}
+	c.seat.leave()
+	c.seat.header(state == http.StateNew || state == http.StateIdle)
 	if c.place != nil {
 		c.place.setBusy(state == http.StateActive)
 	}
