@@ -142,6 +142,9 @@ func TestTrapSumsOverflowWhenUnlimited(t *testing.T) {
 	if s := r.g.snapshot(); s.held[permitExec] != 100 || s.queued != 0 {
 		t.Errorf("refused by an unlimited gate: %+v", s)
 	}
+	if moreThanThreeQuarters(unlimited/2, unlimited) || !moreThanThreeQuarters(unlimited-unlimited/8, unlimited) {
+		t.Error("three quarters of an unlimited queue are something else")
+	}
 }
 
 // A newcomer with nothing must not throw out one of many who hold one place each: that

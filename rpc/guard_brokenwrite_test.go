@@ -72,7 +72,7 @@ func (c *brittleConn) mustCloseAtOnce(t *testing.T) {
 		select {
 		case failed = <-c.failed:
 		case closed = <-c.closed:
-		case <-time.After(30 * time.Second):
+		case <-time.After(5 * time.Second):
 			t.Fatal("the socket stays open")
 		}
 	}

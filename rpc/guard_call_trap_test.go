@@ -155,7 +155,8 @@ func TestTrapHalfClosedIPCTakenForAClientThatLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		go r.srv.ServeListener(l)
+		ended := make(chan struct{})
+		go r.srv.ServeListener(endListener{l, ended})
 		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -164,12 +165,38 @@ func TestTrapHalfClosedIPCTakenForAClientThatLeft(t *testing.T) {
 		io.WriteString(conn, call(1, "test_wait"))
 		r.begun(1)
 		conn.(*net.TCPConn).CloseWrite()
+		<-ended
+		r.post(call(2, "rpc_modules")) // some time for whoever takes the end for a departure
 		r.slow.finish <- struct{}{}
 		conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if reply, err := io.ReadAll(conn); err != nil || !bytes.Contains(reply, []byte(`"result":null`)) {
 			t.Errorf("reply %q, %v", reply, err)
 		}
 	}
+}
+
+// endListener's connections say when the server has read the end of what their client sends.
+type endListener struct {
+	net.Listener
+	ended chan struct{}
+}
+
+func (l endListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return endConn{conn, l.ended}, err
+}
+
+type endConn struct {
+	net.Conn
+	ended chan struct{}
+}
+
+func (c endConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == io.EOF {
+		close(c.ended)
+	}
+	return n, err
 }
 
 // A subscription must outlive the wait bound, and the permit, of the call that made it.

@@ -593,6 +593,26 @@ func TestGuardEventOfManyToHealthyReaders(t *testing.T) {
 	require.Zero(t, f.guard.subs.dropped.Load())
 }
 
+// TestGuardNotifyInARowIsNotCounted: 8000 calls of Notify by somebody who cannot say what
+// belongs together, as those outside eth/filters, to a client that begins to read after
+// the last of them, are no 8000 events.
+func TestGuardNotifyInARowIsNotCounted(t *testing.T) {
+	cfg := testGuardConfig()
+	cfg.Sub.Events = 16
+	f := newFeedServer(t, cfg)
+	c := f.dialRaw(t, 0)
+	c.subscribe()
+	const n, size = 8000, 500
+	text := strings.Repeat("x", size)
+	for range n {
+		f.publish(text)
+	}
+	for range n {
+		require.Len(t, c.read().Params.Result, size+2)
+	}
+	require.Zero(t, f.guard.subs.dropped.Load())
+}
+
 // TestGuardCallsOfADroppedConnectionEnd: a reply waits its turn and is answered with
 // an error, not forgotten, when its connection is given up.
 func TestGuardCallsOfADroppedConnectionEnd(t *testing.T) {
