@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -13,6 +14,10 @@ import (
 // hangUpInterval is how often the socket of a connection that is not being read is
 // looked at.
 const hangUpInterval = 250 * time.Millisecond
+
+// yieldFlight is the number of calls in flight from which on a connection's reader is
+// not in a hurry to start more.
+const yieldFlight = 8
 
 var errHungUp = errors.New("client hung up")
 
@@ -30,6 +35,7 @@ func (c *guardCodec) attachReader(h *handler) {
 		charge:  c.chargeMessage,
 		gone:    c.clientGone,
 		closed:  c.closed(),
+		yield:   runtime.Gosched,
 	}
 	if ws, ok := c.ServerCodec.(*websocketCodec); ok {
 		c.reader.conn = ws.conn.UnderlyingConn()
@@ -91,6 +97,11 @@ func (c *guardCodec) prepare(msgs []*jsonrpcMessage, batch bool) {
 // streamReader reads the messages of one stream connection of an untrusted client
 // within its window. As long as slots are free it adds nothing to a read; from the
 // first message that finds none on, a goroutine of its own reads ahead.
+//
+// From yieldFlight calls in flight on, it lets others run before each message. A reader
+// that finds 50 messages at once would start 50 goroutines before anybody else runs, and
+// 200 of them 10000: whoever became ready then had all of those in front. Now it is one
+// message of each.
 type streamReader struct {
 	window  *streamWindow
 	inner   func() ([]*jsonrpcMessage, bool, error)
@@ -99,12 +110,16 @@ type streamReader struct {
 	charge  func(calls bool) // takes over what the message read last is charged
 	gone    func() bool      // called when reading fails; reports whether the client has left
 	closed  <-chan any
+	yield   func()   // lets others run
 	conn    net.Conn // nil: hang-ups show in reads only
 	ahead   bool     // the goroutine reads
 }
 
 func (r *streamReader) read() ([]*jsonrpcMessage, bool, error) {
 	for !r.ahead {
+		if r.window.inUse() >= yieldFlight {
+			r.yield()
+		}
 		m, err := r.next()
 		if err != nil {
 			return nil, false, err

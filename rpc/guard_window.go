@@ -84,6 +84,13 @@ func (w *streamWindow) start() bool {
 	return true
 }
 
+// inUse returns how many slots are taken.
+func (w *streamWindow) inUse() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inFlight
+}
+
 func (w *streamWindow) takeLocked() {
 	w.inFlight++
 	w.high = max(w.high, w.inFlight)

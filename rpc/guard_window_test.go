@@ -7,6 +7,8 @@ import (
 	"io"
 	"math/rand"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestStreamWindowModel drives a window by random steps beside two plain lists.
@@ -127,4 +129,28 @@ func TestStreamWindowSlotReleasedTwice(t *testing.T) {
 		}
 	}()
 	w.done()
+}
+
+// Attack 10 from 200 connections: a reader with many calls in flight lets others run
+// before it starts the next one, and one with few does not.
+func TestStreamReaderYields(t *testing.T) {
+	yields := 0
+	r := &streamReader{
+		window:  newStreamWindow(100),
+		inner:   func() ([]*jsonrpcMessage, bool, error) { return []*jsonrpcMessage{{Method: "eth_call"}}, false, nil },
+		prepare: func([]*jsonrpcMessage, bool) {},
+		charge:  func(bool) {},
+		yield:   func() { yields++ },
+	}
+	for i := range 50 {
+		_, _, err := r.read()
+		require.NoError(t, err)
+		require.Equal(t, max(0, i+1-yieldFlight), yields)
+	}
+	for range 45 {
+		r.window.done()
+	}
+	yields = 0
+	r.read()
+	require.Zero(t, yields)
 }
