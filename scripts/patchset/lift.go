@@ -164,8 +164,15 @@ func printFates(fates []*fate, before reader, from, to, history string, out io.W
 	return nil
 }
 
-// lift reports, and without --from moves the pin.
-func (r *repo) lift(from, to, base, history string, test bool, out io.Writer) error {
+// liftOptions says what a lift does beyond what it reports.
+type liftOptions struct {
+	lay  bool // with --from: lay the release under build/ and check it there
+	test bool // build and test what was lifted
+}
+
+// lift reports, and without --from moves the pin. An older base has no pin: its hunks
+// are placed anew in every tree, so lifting it is to lay the release and to check it.
+func (r *repo) lift(from, to, base, history string, o liftOptions, out io.Writer) error {
 	pin, err := r.pin()
 	if err != nil {
 		return err
@@ -210,7 +217,22 @@ func (r *repo) lift(from, to, base, history string, test bool, out io.Writer) er
 		if len(lost) > 0 {
 			return fmt.Errorf("%d hunks have no place on %s", len(lost), to)
 		}
-		return nil
+		if !o.lay {
+			return nil
+		}
+		l, err := r.openLaid(to)
+		if err != nil {
+			return err
+		}
+		if err := l.lay(p.set.Base, false, out); err != nil {
+			return err
+		}
+		if o.test {
+			if err := l.check(out); err != nil {
+				return err
+			}
+		}
+		return r.addTarget(to, out)
 	}
 	if p.set.Base != mainBase {
 		return fmt.Errorf("the pinned release is served by base %s; only the main base is lifted", p.set.Base)
@@ -232,7 +254,7 @@ func (r *repo) lift(from, to, base, history string, test bool, out io.Writer) er
 		return errors.Join(err, r.abortLift(io.Discard))
 	}
 	if len(lost) == 0 {
-		return r.finishLift(&state, test, out)
+		return r.finishLift(&state, o.test, out)
 	}
 	if err := r.writePartial(&state, partial); err != nil {
 		return errors.Join(err, r.abortLift(io.Discard))
@@ -409,15 +431,48 @@ func (r *repo) finishLift(s *liftState, test bool, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s is pinned\n", s.To)
 	if test {
-		for _, args := range [][]string{{"build", "./rpc", "./node", "./eth/filters", "./cmd/geth"}, {"vet", "./rpc", "./node", "./eth/filters"}, {"test", "./rpc", "./node", "./eth/filters"}} {
-			fmt.Fprintf(out, "go %s\n", strings.Join(args, " "))
-			cmd := exec.Command("go", args...)
-			cmd.Dir = l.dir
-			cmd.Stdout, cmd.Stderr = out, out
-			if err := cmd.Run(); err != nil {
-				return fmt.Errorf("go %s in %s: %w; mend it and run `patchset lift --continue`", strings.Join(args, " "), l.rel(), err)
-			}
+		if err := l.check(out); err != nil {
+			return fmt.Errorf("%w; mend it and run `patchset lift --continue`", err)
 		}
 	}
 	return os.RemoveAll(r.liftDir())
+}
+
+// check builds and tests what the patches touch.
+func (l *laid) check(out io.Writer) error {
+	link := "-ldflags=" + linkAnyName
+	for _, args := range [][]string{
+		{"build", "./rpc", "./node", "./eth/filters", "./cmd/utils", "./cmd/geth"},
+		{"vet", "./rpc", "./node", "./eth/filters"},
+		{"test", link, "./rpc", "./node", "./eth/filters"},
+	} {
+		fmt.Fprintf(out, "go %s\n", strings.Join(args, " "))
+		cmd := exec.Command("go", args...)
+		cmd.Dir = l.dir
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("go %s in %s: %w", strings.Join(args, " "), l.rel(), err)
+		}
+	}
+	return nil
+}
+
+// addTarget has `patchset bases` take a release from now on, unless it does already.
+func (r *repo) addTarget(version string, out io.Writer) error {
+	list, err := r.targets()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if slices.Contains(list, version) {
+		return nil
+	}
+	f, err := os.OpenFile(r.path("patches", "targets"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, version)
+	if err = errors.Join(err, f.Close()); err == nil {
+		fmt.Fprintf(out, "patches/targets: %s added\n", version)
+	}
+	return err
 }

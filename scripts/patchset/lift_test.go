@@ -27,6 +27,16 @@ func TestLiftMoves(t *testing.T) {
 			}
 		}
 	})
+	// Lifting what is not pinned lays the release beside the pinned one.
+	w.fails([]string{"--lay goes with --from"}, "lift", "--to", "v1.1.0", "--lay")
+	w.ok("lift", "--from", "v1.0.0", "--to", "v1.1.0", "--lay", "--no-test")
+	if got := w.read("build/fork-v1.1.0/rpc/server.go"); !strings.Contains(got, "var more") || !strings.Contains(got, "guard *Guard") {
+		t.Errorf("laid:\n%s", got)
+	}
+	if got := w.read("patches/targets"); !strings.HasSuffix(got, "v1.1.0\n") {
+		t.Errorf("targets: %q", got)
+	}
+	w.commitAll()
 	out := w.ok("lift", "--to", "v1.1.0", "--no-test")
 	if !strings.Contains(out, "v1.1.0 is pinned") || !strings.Contains(w.read("go.mod"), "go-ethereum v1.1.0") {
 		t.Error(out)

@@ -68,7 +68,7 @@ func init() {
 		{"refresh", "[--into NAME] [--version vX] [--all] [FILE[:LINE]...]", "write hooks edited in build/fork back to patches/", runRefresh},
 		{"apply", "DIR [--check] [--commit] [--base NAME] [--reverse]", "put the patches onto a checkout, in full or not at all", runApply},
 		{"series", "--out DIR [--base NAME]", "write the complete set as mails that git am takes", runSeries},
-		{"lift", "--to vX [--history DIR] [--no-test] | --continue | --abort | --from vA --to vB", "move the pin to another release, or tell what became of each hunk", runLift},
+		{"lift", "--to vX [--history DIR] [--no-test] | --continue | --abort | --from vA --to vB [--lay]", "move the pin to another release, or tell what became of each hunk", runLift},
 		{"drift", "DIR", "list call sites in a tree that the hooks do not know", runDrift},
 		{"bases", "[--test] [--attacks CASE,...] [--targets] [VERSION|DIR...]", "apply to every release of patches/targets, build, and print a table", runBases},
 		{"status", "[--compile [--version vX]]", "count patches, hunks, touched upstream lines and own files; compile after each patch", runStatus},
@@ -207,6 +207,7 @@ func runLift(c *call) error {
 	from := c.flags.String("from", "", "only tell what would become of the hunks of this release")
 	base := c.flags.String("base", "", "base to use (default: the first that fits)")
 	history := c.flags.String("history", "", "git checkout of upstream, for the commits' subjects")
+	lay := c.flags.Bool("lay", false, "with --from: lay the release under build/, build and test it there, and add it to patches/targets")
 	noTest := c.flags.Bool("no-test", false, "leave build and tests out")
 	resume := c.flags.Bool("continue", false, "go on after the lost hunks were made by hand")
 	abort := c.flags.Bool("abort", false, "put everything back")
@@ -220,8 +221,10 @@ func runLift(c *call) error {
 		return c.repo.continueLift(!*noTest, c.out)
 	case *to == "":
 		return errors.New("lift: name the release with --to vX")
+	case *lay && *from == "":
+		return errors.New("lift: --lay goes with --from; without, the pin moves and build/fork is laid")
 	}
-	return c.repo.lift(*from, *to, *base, *history, !*noTest, c.out)
+	return c.repo.lift(*from, *to, *base, *history, liftOptions{lay: *lay, test: !*noTest}, c.out)
 }
 
 func runDrift(c *call) error {
