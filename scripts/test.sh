@@ -41,6 +41,8 @@ step "upstream's, guard on" env RPCGUARD_STANDIN=on go test $PKGS $MORE
 cd "$root"
 
 step "each patch compiles by itself in order" go run ./scripts/patchset status --compile
+# The newest target of each older base; make bases takes all of them, and builds and tests.
+step "older bases: strict apply, vet of rpc" go run ./scripts/patchset bases --quick v1.13.15 v1.14.12 v1.17.0 v1.17.5
 step "root module: vet" go vet ./...
 # The whole suite takes long and judges latency, so it is a command of its own
 # (make attack); here the cases that count exactly show that the real binary is
