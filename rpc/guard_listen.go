@@ -104,6 +104,9 @@ func (l *guardListener) Accept() (net.Conn, error) {
 			}
 			if !l.g.cfg.DryRun {
 				tc.seat = l.g.lane.seat(key)
+				if sc, ok := conn.(syscall.Conn); ok {
+					tc.raw, _ = sc.SyscallConn()
+				}
 			}
 			if key.perConn() && l.g.conns.active.Load() >= proxyHint {
 				l.hinted.Do(func() {
@@ -205,7 +208,7 @@ type trackedConn struct {
 	l     *guardListener
 	place *connPlace      // nil on trusted servers
 	seat  *laneSeat       // likewise, and in a dry run
-	raw   syscall.RawConn // to read without waiting; nil until it is needed
+	raw   syscall.RawConn // to read without waiting; nil if that cannot be
 	reset resetFollower
 	once  sync.Once
 
@@ -230,17 +233,10 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 // read goes on in the connection's turn as long as there is more. A connection that
 // waits for its client has no turn.
 func (c *trackedConn) read(p []byte) (int, error) {
-	if c.seat.more() {
-		if c.raw == nil {
-			if sc, ok := c.Conn.(syscall.Conn); ok {
-				c.raw, _ = sc.SyscallConn()
-			}
-		}
-		if c.raw != nil {
-			// An error, or the end, is for the ordinary read to find.
-			if n, more := tryRead(c.raw, p); more {
-				return n, nil
-			}
+	if c.raw != nil && c.seat.more() {
+		// An error, or the end, is for the ordinary read to find.
+		if n, more := tryRead(c.raw, p); more {
+			return n, nil
 		}
 	}
 	c.seat.leave()
