@@ -271,7 +271,7 @@ func (l *readLane) waitLocked(s *laneSeat) {
 	l.waiting++
 	if !l.ticking {
 		l.ticking, l.ticked = true, l.clock.Now()
-		l.left = l.shareOf(laneTick)
+		l.left = l.shareOf(laneArrears)
 		l.clock.AfterFunc(laneTick, l.tick)
 	}
 	l.grantLocked()
