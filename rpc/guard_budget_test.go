@@ -201,25 +201,6 @@ func TestByteBudgetStoppedTransferLosesToAnybody(t *testing.T) {
 	require.Equal(t, 2, gone)
 }
 
-// A guard's budget for bodies knows a stop when it sees one.
-func TestGuardStoppedBodyLosesToAnybody(t *testing.T) {
-	clock := new(mclock.Simulated)
-	cfg := DefaultGuardConfig
-	cfg.Body.Budget = 64 << 20
-	b, err := cfg.newBodyBudget(GuardEnv{HTTPBodyLimit: 5 << 20}, clock)
-	require.NoError(t, err)
-	part, gone := b.largeLimit/24, 0
-	for i := range 24 {
-		c := b.open(budgetKey(i+1), func() { gone++ })
-		require.NoError(t, c.grow(part/2))
-		require.NoError(t, c.grow(part/2))
-	}
-	require.Error(t, b.open(budgetKey(0), nil).grow(part))
-	clock.Run(2 * bodyPause)
-	require.NoError(t, b.open(budgetKey(0), nil).grow(part))
-	require.Equal(t, 1, gone)
-}
-
 func TestByteBudgetClosedTwicePanics(t *testing.T) {
 	c := mustBudget(t, 100, 0, 5).open(budgetKey(1), nil)
 	c.close()

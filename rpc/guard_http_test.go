@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/metrics"
+	"github.com/ethereum/go-ethereum/common/mclock"
 	"github.com/stretchr/testify/require"
 )
 
@@ -577,4 +578,23 @@ func TestGuardDryRunRefusesNothing(t *testing.T) {
 	require.EqualValues(t, 1, s.g.body.stats().Refused)
 	require.EqualValues(t, 1, s.g.bodyBooks.idle.Load())
 	require.NotZero(t, s.g.conns.refused.Load())
+}
+
+// A guard's budget for bodies knows a stop when it sees one.
+func TestGuardStoppedBodyLosesToAnybody(t *testing.T) {
+	clock := new(mclock.Simulated)
+	cfg := DefaultGuardConfig
+	cfg.Body.Budget = 64 << 20
+	b, err := cfg.newBodyBudget(GuardEnv{HTTPBodyLimit: 5 << 20}, clock)
+	require.NoError(t, err)
+	part, gone := b.largeLimit/24, 0
+	for i := range 24 {
+		c := b.open(budgetKey(i+1), func() { gone++ })
+		require.NoError(t, c.grow(part/2))
+		require.NoError(t, c.grow(part/2))
+	}
+	require.Error(t, b.open(budgetKey(0), nil).grow(part))
+	clock.Run(2 * bodyPause)
+	require.NoError(t, b.open(budgetKey(0), nil).grow(part))
+	require.Equal(t, 1, gone)
 }
