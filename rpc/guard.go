@@ -70,7 +70,6 @@ type guardCore struct {
 	bodyTimer  bodyTimer
 	parsing    chan struct{} // a slot for each large body being parsed
 	conns      *connTable
-	lane       *readLane // connections that send much
 	closing    closePace
 	streams    serverStreams
 	connResets atomic.Uint64 // connections ended for resetting streams
@@ -112,7 +111,6 @@ func NewGuard(cfg GuardConfig, env GuardEnv) (*Guard, error) {
 	}
 	core.filters = newFilterBook(cfg.Filter.Max, cfg.Filter.MaxPerClient, core.clock)
 	core.conns = newConnTable(cfg.Conn.Max, cfg.Conn.MaxPerClient, core.clock)
-	core.lane = newReadLane(core.clock)
 	core.conns.dry = cfg.DryRun
 	core.bodyTimer.clock = core.clock
 	core.parsing = make(chan struct{}, max(1, env.Procs-1))

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ethereum/go-ethereum/log"
@@ -51,7 +51,8 @@ func (g *Guard) PrepareServer(srv *http.Server, l net.Listener) net.Listener {
 		return l
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	gl := &guardListener{Listener: l, g: g, conns: make(map[*trackedConn]struct{}), refusing: make(chan struct{}, refusedConns)}
+	gl := &guardListener{Listener: l, g: g, conns: make(map[*trackedConn]struct{}),
+		refusing: make(chan struct{}, refusedConns), yield: runtime.Gosched}
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	srv.ConnContext = withHTTPConn
 	srv.ConnState = func(c net.Conn, state http.ConnState) {
@@ -81,6 +82,7 @@ type guardListener struct {
 	net.Listener
 	g        *Guard
 	refusing chan struct{}
+	yield    func() // has a reader let others run
 	hinted   sync.Once
 
 	mu     sync.Mutex
@@ -101,12 +103,6 @@ func (l *guardListener) Accept() (net.Conn, error) {
 			if tc.place = l.g.conns.add(key, tc.evict); tc.place == nil {
 				l.refuse(conn)
 				continue
-			}
-			if !l.g.cfg.DryRun {
-				tc.seat = l.g.lane.seat(key)
-				if sc, ok := conn.(syscall.Conn); ok {
-					tc.raw, _ = sc.SyscallConn()
-				}
 			}
 			if key.perConn() && l.g.conns.active.Load() >= proxyHint {
 				l.hinted.Do(func() {
@@ -206,9 +202,8 @@ func (l *guardListener) refuse(conn net.Conn) {
 type trackedConn struct {
 	net.Conn
 	l     *guardListener
-	place *connPlace      // nil on trusted servers
-	seat  *laneSeat       // likewise, and in a dry run
-	raw   syscall.RawConn // to read without waiting; nil if that cannot be
+	place *connPlace // nil on trusted servers
+	pace  readPace
 	reset resetFollower
 	once  sync.Once
 
@@ -217,7 +212,7 @@ type trackedConn struct {
 
 // Read implements net.Conn.
 func (c *trackedConn) Read(p []byte) (int, error) {
-	n, err := c.read(p)
+	n, err := c.Conn.Read(p)
 	if n > 0 && c.place != nil {
 		c.place.touch()
 		if c.reset.state != resetOff && c.reset.feed(p[:n], c.l.g.clock.Now()) && !c.l.g.cfg.DryRun {
@@ -225,22 +220,11 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 			c.Close()
 			return 0, net.ErrClosed
 		}
-		c.seat.pass(n, c.reset.state == resetOff)
-	}
-	return n, err
-}
-
-// read goes on in the connection's turn as long as there is more. A connection that
-// waits for its client has no turn.
-func (c *trackedConn) read(p []byte) (int, error) {
-	if c.raw != nil && c.seat.more() {
-		// An error, or the end, is for the ordinary read to find.
-		if n, more := tryRead(c.raw, p); more {
-			return n, nil
+		if c.pace.yields(n, c.reset.state == resetOff) {
+			c.l.yield()
 		}
 	}
-	c.seat.leave()
-	return c.Conn.Read(p)
+	return n, err
 }
 
 // Write implements net.Conn.
@@ -258,14 +242,12 @@ func (c *trackedConn) Close() error {
 		if c.place != nil {
 			c.place.remove()
 		}
-		c.seat.leave()
 	})
 	return c.Conn.Close()
 }
 
 // CloseWrite lets the server end a connection whose client is still sending.
 func (c *trackedConn) CloseWrite() error {
-	c.seat.leave()
 	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()
 	}
@@ -286,8 +268,7 @@ func (c *trackedConn) setState(state http.ConnState) {
 		c.fresh = false
 		c.l.mu.Unlock()
 	}
-	c.seat.leave()
-	c.seat.header(state == http.StateNew || state == http.StateIdle)
+	c.pace.header(state == http.StateNew || state == http.StateIdle)
 	if c.place != nil {
 		c.place.setBusy(state == http.StateActive)
 	}

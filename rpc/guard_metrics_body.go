@@ -39,7 +39,6 @@ func (c *guardCore) intakeGauges() []guardGauge {
 		{"rpc/conn/refused", func() int64 { return int64(t.refused.Load()) }},
 		{"rpc/conn/displaced", func() int64 { return int64(t.evicted.Load()) }},
 		{"rpc/conn/resets", func() int64 { return int64(c.connResets.Load()) }}, // ended for resetting streams
-		{"rpc/conn/turns", func() int64 { return int64(c.lane.waits.Load()) }},  // reads that waited for a turn
 	}
 }
 

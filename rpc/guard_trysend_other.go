@@ -8,6 +8,3 @@ import "syscall"
 
 // tryWrite writes nothing: on this system no write is known not to wait.
 func tryWrite(syscall.RawConn, []byte) (int, error) { return 0, nil }
-
-// tryRead reads nothing: on this system no read is known not to wait.
-func tryRead(syscall.RawConn, []byte) (n int, more bool) { return 0, false }

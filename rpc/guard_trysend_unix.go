@@ -31,17 +31,3 @@ func tryWrite(raw syscall.RawConn, p []byte) (n int, err error) {
 	}
 	return n, err
 }
-
-// tryRead reads what has come, without waiting. more is false if nothing has, and then
-// nothing was read.
-func tryRead(raw syscall.RawConn, p []byte) (n int, more bool) {
-	raw.Read(func(fd uintptr) (done bool) {
-		for {
-			var err error
-			if n, err = syscall.Read(int(fd), p); err != syscall.EINTR {
-				return true
-			}
-		}
-	})
-	return max(n, 0), n > 0
-}
