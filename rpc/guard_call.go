@@ -20,6 +20,10 @@ func isOversized(id json.RawMessage) bool {
 	return len(id) > maxIDLength || len(id) > 0 && &id[0] == &oversizedID[0]
 }
 
+// boundsIDs reports whether the ids of this view's clients may not be too long. A dry run
+// refuses nothing.
+func (g *Guard) boundsIDs() bool { return g.untrusted() && !g.cfg.DryRun }
+
 // hideOversizedIDs keeps ids that are too long out of the replies to an HTTP request.
 // Those of calls were replaced before; but what is no valid call is answered with its id
 // as well, and so is what upstream answers without calling it, such as the rest of a
@@ -70,7 +74,7 @@ func (h *handler) handleCall(cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage 
 	switch {
 	case m == nil:
 		return h.runCall(cp, msg)
-	case m.g.untrusted() && isOversized(msg.ID):
+	case m.g.boundsIDs() && isOversized(msg.ID):
 		msg.ID = oversizedID
 		return errorMessage(&invalidRequestError{"id too long"})
 	case !h.knows(msg):

@@ -140,6 +140,25 @@ func TestGuardCrashReturnsThePermit(t *testing.T) {
 	}
 }
 
+// TestGuardOversizedIDInADryRun: it refuses nothing.
+func TestGuardOversizedIDInADryRun(t *testing.T) {
+	r := newGuardRig(t, func(c *GuardConfig) { c.DryRun = true })
+	id := `"` + strings.Repeat("x", maxIDLength) + `"`
+	message := `{"jsonrpc":"2.0","id":` + id + `,"method":"test_echo","params":["x"]}`
+	want := `{"jsonrpc":"2.0","id":` + id + `,"result":"x"}`
+	if _, reply := r.post(message); reply != want {
+		t.Errorf("HTTP: %.200s", reply)
+	}
+	if _, reply := r.post(`[` + message + `]`); reply != `[`+want+`]` {
+		t.Errorf("batch: %.200s", reply)
+	}
+	conn := r.dial()
+	r.send(conn, message)
+	if reply := r.receive(conn); reply != want {
+		t.Errorf("WebSocket: %.200s", reply)
+	}
+}
+
 // An id over 1 KiB is an invalid request on both transports.
 func TestGuardOversizedID(t *testing.T) {
 	r := newGuardRig(t, nil)

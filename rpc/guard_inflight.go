@@ -87,11 +87,10 @@ func (c *guardCodec) prepare(msgs []*jsonrpcMessage, batch bool) {
 	if limit := c.h.batchRequestLimit; batch && limit != 0 && len(msgs) > limit {
 		c.g.admission.countOversizedBatch()
 	}
-	for _, msg := range msgs {
-		if len(msg.ID) > maxIDLength {
-			msg.ID = oversizedID // before it is traced or logged
-		}
+	if !c.g.boundsIDs() {
+		return
 	}
+	hideOversizedIDs(msgs...) // before they are traced or logged
 }
 
 // streamReader reads the messages of one stream connection of an untrusted client

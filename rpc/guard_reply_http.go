@@ -41,7 +41,7 @@ func (c *httpReplyConn) send(ctx context.Context, msg *jsonrpcMessage, batch []*
 	end := beginWriteSpan(ctx)
 	defer end(&err)
 
-	if c.scope.g.untrusted() {
+	if c.scope.g.boundsIDs() {
 		hideOversizedIDs(batch...)
 		if msg != nil {
 			hideOversizedIDs(msg)
