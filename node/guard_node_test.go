@@ -57,6 +57,14 @@ func status(t *testing.T, admin *rpc.Client) (s rpc.RPCStatus) {
 	return s
 }
 
+// requireServes has a client call a method of lenService.
+func requireServes(t *testing.T, client *rpc.Client, method string) {
+	t.Helper()
+	var length int
+	require.NoError(t, client.Call(&length, method, "four"))
+	require.Equal(t, 4, length)
+}
+
 // TestGuardNodeGuardsItsServers: the node's one guard sees the calls of its HTTP and of
 // its WebSocket server, and their connections. That it answers at all shows that the
 // node has made it.
@@ -68,9 +76,7 @@ func TestGuardNodeGuardsItsServers(t *testing.T) {
 		client, err := rpc.Dial(url)
 		require.NoError(t, err)
 		defer client.Close()
-		var length int
-		require.NoError(t, client.Call(&length, "in_len", "four"))
-		require.Equal(t, 4, length)
+		requireServes(t, client, "in_len")
 		after := status(t, admin)
 		require.Equal(t, before.Admission.Books["normal"].Arrived+1, after.Admission.Books["normal"].Arrived, "%s", url)
 		require.Equal(t, before.Intake["conn/active"]+1, after.Intake["conn/active"], "%s", url)
@@ -93,9 +99,7 @@ func TestGuardNodeTrustsTheConsensusClient(t *testing.T) {
 		client, err := rpc.DialOptions(t.Context(), url, rpc.WithHTTPAuth(NewJWTAuth(engineSecret)))
 		require.NoError(t, err)
 		defer client.Close()
-		var length int
-		require.NoError(t, client.Call(&length, "eth_len", "four"))
-		require.Equal(t, 4, length)
+		requireServes(t, client, "eth_len")
 		after := status(t, admin)
 		require.Equal(t, before.Admission.Books["normal"], after.Admission.Books["normal"], "%s", url)
 		require.Equal(t, before.Intake["conn/active"], after.Intake["conn/active"], "%s", url)

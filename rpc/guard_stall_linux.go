@@ -50,12 +50,19 @@ func (q *kernelQueue) tells() bool {
 	if q.raw == nil {
 		return false
 	}
-	acked := false
-	q.raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		acked = err == nil && info.Bytes_acked > 0
-	})
-	return acked
+	acked := uint64(0)
+	q.raw.Control(func(fd uintptr) { acked = ackedBytes(fd) })
+	return acked > 0
+}
+
+// ackedBytes returns how many bytes the kernel counts as acknowledged by the client, 0
+// where it does not count them.
+func ackedBytes(fd uintptr) uint64 {
+	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0
+	}
+	return info.Bytes_acked
 }
 
 // left implements sendQueue.
@@ -66,8 +73,8 @@ func (q *kernelQueue) left() uint64 {
 	}
 	var out = written
 	q.raw.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.Bytes_acked > 0 {
-			out = info.Bytes_acked
+		if acked := ackedBytes(fd); acked > 0 {
+			out = acked
 			return
 		}
 		if queued, err := unix.IoctlGetInt(int(fd), unix.TIOCOUTQ); err == nil { // SIOCOUTQ by its other name

@@ -68,13 +68,9 @@ func (g *Guard) serveDirectly(s *Server, scope *requestScope, r *http.Request) b
 		return false
 	}
 	m, d := &scope.message, &scope.direct
-	p := plainParser{data: frame.text}
-	if p.space(); !p.message(&d.msg) || !p.atEnd() {
-		d.msg = jsonrpcMessage{}
-		return false
-	}
 	d.h.reg, d.h.conn = &s.services, &scope.conn
-	if !d.h.isDirect(&d.msg) {
+	p := plainParser{data: frame.text}
+	if p.space(); !p.message(&d.msg) || !p.atEnd() || !d.h.isDirect(&d.msg) {
 		d.msg = jsonrpcMessage{}
 		return false
 	}
