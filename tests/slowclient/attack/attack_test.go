@@ -72,6 +72,32 @@ func TestVerdicts(t *testing.T) {
 	require.Empty(t, r.reasons)
 }
 
+// What the chain carries anyway is not the attacker's doing; a silence of heads is.
+func TestBaselineUnderFlow(t *testing.T) {
+	s := &Suite{base: &rig.PoliteReport{P99: 4 * time.Millisecond, HeadGap: time.Second}}
+	flow := &Case{Flow: true}
+	require.Equal(t, *s.base, s.baseline(flow), "not measured")
+	s.flow = &rig.PoliteReport{P99: 30 * time.Millisecond, HeadGap: 3 * time.Second}
+	require.Equal(t, *s.base, s.baseline(new(Case)))
+	require.Equal(t, rig.PoliteReport{P99: 30 * time.Millisecond, HeadGap: time.Second}, s.baseline(flow))
+	s.flow.P99 = time.Millisecond
+	require.Equal(t, *s.base, s.baseline(flow), "luck does not make the bound smaller")
+
+	r := new(Run)
+	r.perform(&Case{Run: func(r *Run) { r.LargeFlow() }})
+	require.Contains(t, r.reasons[0], "does not say")
+}
+
+// Who waits over a minute for what a case is about has the time also in a quick run.
+func TestCaseLimit(t *testing.T) {
+	s := &Suite{Opt: Options{Quick: true}}
+	require.Equal(t, time.Minute, s.caseLimit(new(Case)))
+	require.Equal(t, 4*time.Minute, s.caseLimit(&Case{Long: true}))
+	for _, c := range Cases() {
+		require.False(t, c.Quick && c.Long, "%s: the quick set has no time for it", c.Name)
+	}
+}
+
 func TestJudges(t *testing.T) {
 	r := new(Run)
 	require.True(t, r.AtMost("a", 1, 1, ""))

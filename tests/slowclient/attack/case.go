@@ -15,7 +15,7 @@
 // # Rules for cases
 //
 //   - Wait for a signal, never for a guess of time; every wait has an end.
-//   - A bound on time is a ratio to the same binary unloaded (Run.LatencyBound).
+//   - A bound on time is a ratio to the same binary without the attack (LatencyBound).
 //   - Everything a case opened is closed when it returns (Run.Close...).
 //   - Attackers use r.Attacker(i), never the polite client's address.
 //   - A check that stock geth cannot meet by design names what is measured, so
@@ -77,6 +77,15 @@ type Case struct {
 	Engine bool
 	// Alone: needs a node of its own.
 	Alone bool
+	// Before makes what the chain must hold, before the polite client starts: what making
+	// it costs is not the attack's doing.
+	Before func(*Run)
+	// Flow: large transactions flow throughout (Run.LargeFlow). They are the surroundings,
+	// not the abuse: the polite client's calls are held against what the same binary takes
+	// under the same flow without the attacker.
+	Flow bool
+	// Long: takes longer than the minute that a quick run gives a case.
+	Long bool
 	// NoPolite: no polite client beside it, since the case is about a count.
 	NoPolite bool
 	// MemoryLimit ends the node (bytes; 0: the suite's).

@@ -14,7 +14,7 @@ const filters = "filters"
 
 func init() {
 	add(&Case{
-		Name: "filter-flood", Number: 14, Family: filters, Quick: true, Needs: NeedChain,
+		Name: "filter-flood", Number: 14, Family: filters, Quick: true, Needs: NeedChain, Flow: true,
 		Recipe: "5 POSTs of 1000 eth_newPendingTransactionFilter(true), never polled; large transactions",
 		Bound:  "at most 256 installed for one client, -32005 beyond; memory grows by at most 256 MiB",
 		Why:    "5 requests must not leave 10000 goroutines and a growing queue behind each",
@@ -26,13 +26,13 @@ func init() {
 			if before >= 0 {
 				r.AtMost("goroutines more", float64(r.Node.Goroutines()-before), 2000, "")
 			}
-			f := r.Flow(16, bigTx)
+			f := r.LargeFlow()
 			r.For(r.Seconds(3, 15))
 			r.Flowed(f)
 			r.MemoryAtMost(256 * mib)
 		},
 	}, &Case{
-		Name: "filter-overflow", Number: 14, Family: filters, Needs: NeedChain | NeedGuard,
+		Name: "filter-overflow", Number: 14, Family: filters, Needs: NeedChain | NeedGuard, Flow: true,
 		Recipe: "a filter for full pending transactions, never polled; 20 MB of them",
 		Bound:  "it is uninstalled: its next poll says filter not found",
 		Why:    "a filter that nobody polls must not keep everything for five minutes",
@@ -41,7 +41,7 @@ func init() {
 			reply, err := c.Call(r.Ctx, "eth_newPendingTransactionFilter", true)
 			r.Must(err, "filter")
 			r.Check(reply.Err == nil, "filter: %v", reply.Err)
-			f := r.Flow(16, bigTx)
+			f := r.LargeFlow()
 			rig.Until(r.Ctx, 40*time.Second, func() bool { return f.Sent.Load() > 100 })
 			r.Flowed(f)
 			poll, err := c.Call(r.Ctx, "eth_getFilterChanges", reply.Text())

@@ -112,6 +112,13 @@ func (r *Run) Flow(rate, size int) *Flow {
 	return f
 }
 
+// LargeFlow is the flow of the cases that are about large notifications: 48 at once,
+// then 16 a second, of 100 KB of calldata each. Such cases set Case.Flow.
+func (r *Run) LargeFlow() *Flow {
+	r.Check(r.flows, "the case does not say that large transactions flow")
+	return r.Flow(16, bigTx)
+}
+
 // Flowed is Arrived for a flow: enough of it was taken that whoever does not read is
 // behind.
 func (r *Run) Flowed(f *Flow) { r.Arrived("large transactions taken", int(f.Sent.Load()), 24) }
@@ -159,6 +166,10 @@ func (r *Run) BigBlock(k int) (number string, size int) {
 	r.suite.bigBlock.number, r.suite.bigBlock.size = number, size
 	return number, size
 }
+
+// fullBlock has the block of the cases about large replies there before they begin: its
+// transactions are not their abuse.
+func fullBlock(r *Run) { r.BigBlock(60) }
 
 // Account lends the case an account with money, until it ends.
 func (r *Run) Account() *rig.Account {

@@ -37,7 +37,7 @@ func init() {
 			}
 		},
 	}, &Case{
-		Name: "takes-nothing", Family: replies, Needs: NeedWS,
+		Name: "takes-nothing", Family: replies, Needs: NeedWS, Long: true,
 		Recipe: "a WebSocket client asks for 20 MB and never reads; then 12 do so at once",
 		Bound:  "the first is cut within 65 s; of the 12, which fill more than half of the budget, those beyond half within 15 s",
 		Why:    "who takes nothing holds memory that others need",
@@ -73,7 +73,7 @@ func init() {
 			r.AtLeast("of 12 cut within 15 s", float64(within), 3, "")
 		},
 	}, &Case{
-		Name: "batches-of-25MB-never-read", Family: replies, Needs: NeedChain,
+		Name: "batches-of-25MB-never-read", Family: replies, Needs: NeedChain, Before: fullBlock,
 		Recipe: "64 clients ask for a batch whose reply is nearly the 25 MB that upstream allows, and never read",
 		Bound:  "memory grows by at most twice the reply budget and 64 MiB",
 		Why:    "the largest answers there are, from everybody at once",

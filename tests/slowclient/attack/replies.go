@@ -22,7 +22,7 @@ const replyMemory = 640 * mib
 
 func init() {
 	add(&Case{
-		Name: "replies-never-read", Number: 12, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=4"},
+		Name: "replies-never-read", Number: 12, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=4"}, Before: fullBlock,
 		Recipe: "8 clients ask for a reply of about 20 MB and never read it; four calls at once where that is limited",
 		Bound:  "eth_blockNumber within 100 ms throughout",
 		Why:    "who does not take his answer must not hold anybody's place",
@@ -36,7 +36,7 @@ func init() {
 			})
 		},
 	}, &Case{
-		Name: "replies-read-slowly", Number: 13, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=8"},
+		Name: "replies-read-slowly", Number: 13, Family: replies, Needs: NeedChain, Flags: []string{"rpc.admission.concurrency=8"}, Before: fullBlock,
 		Recipe: "50 clients, the same reply, reading 10 KB a second; eight calls at once where that is limited",
 		Bound:  "memory grows by at most 640 MiB; polite calls served",
 		Why:    "slow readers are paid for in memory, and that must end somewhere",
@@ -50,7 +50,7 @@ func init() {
 			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "ws-blocks-never-read", Number: 34, Family: replies, Quick: true, Needs: NeedChain | NeedWS,
+		Name: "ws-blocks-never-read", Number: 34, Family: replies, Quick: true, Needs: NeedChain | NeedWS, Before: fullBlock,
 		Recipe: "4 WebSockets pipeline 100 reads of a full block and never read",
 		Bound:  "memory grows by at most 640 MiB; heads on time",
 		Why:    "answers that nobody takes must not fill the memory",
@@ -80,7 +80,7 @@ func init() {
 			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "http-batches-never-read", Number: 35, Family: replies, Needs: NeedChain,
+		Name: "http-batches-never-read", Number: 35, Family: replies, Needs: NeedChain, Before: fullBlock,
 		Recipe: "64 HTTP batches of two full blocks, never read",
 		Bound:  "memory grows by at most 640 MiB",
 		Why:    "answers that nobody takes must not fill the memory",
@@ -93,7 +93,7 @@ func init() {
 			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "http-pipelined-never-read", Family: replies, Needs: NeedChain,
+		Name: "http-pipelined-never-read", Family: replies, Needs: NeedChain, Before: fullBlock,
 		Recipe: "64 HTTP/1.1 connections pipeline 8 reads of a full block and never read",
 		Bound:  "memory grows by at most 640 MiB",
 		Why:    "answers that nobody takes must not fill the memory",
@@ -112,7 +112,7 @@ func init() {
 			r.MemorySince(before, replyMemory)
 		},
 	}, &Case{
-		Name: "h2-streams-never-read", Family: replies, Needs: NeedChain | NeedH2,
+		Name: "h2-streams-never-read", Family: replies, Needs: NeedChain | NeedH2, Before: fullBlock,
 		Recipe: "100 streams of one HTTP/2 connection ask for a full block; the connection is never read",
 		Bound:  "memory grows by at most 640 MiB",
 		Why:    "one TCP connection must not hold a hundred answers",
@@ -151,7 +151,7 @@ func init() {
 			r.Note("ended by a limit", float64(t.Get("large")+t.Get("limit")), "")
 		},
 	}, &Case{
-		Name: "slow-readers-lock-out", Number: 49, Family: replies, Needs: NeedChain | NeedWS,
+		Name: "slow-readers-lock-out", Number: 49, Family: replies, Needs: NeedChain | NeedWS, Before: fullBlock,
 		Recipe: "over two WebSockets each, 13 clients take a reply of 20 MB at 2 KiB a second, and ask again when they are cut; others ask for the block, again after a refusal, and read it",
 		Bound:  "others are served, each within 15 s",
 		Why:    "a limit on bytes must not become the cheaper way to lock everybody out",

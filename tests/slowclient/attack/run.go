@@ -100,6 +100,7 @@ type Run struct {
 	mu      sync.Mutex
 	figures []Figure
 	reasons []string
+	flows   bool // as its case says
 	soft    int  // of the reasons: a latency, which the machine may be guilty of
 	ran     bool // something showed that the attack reached the server
 	unseen  []string
@@ -263,8 +264,8 @@ func (r *Run) Must(err error, what string) {
 	}
 }
 
-// LatencyBound is what a polite call may take: three times as long as unloaded, or
-// 25 ms more where that is longer; and twice what an idle server beside it was late
+// LatencyBound is what a polite call may take: three times as long as without the
+// attack, or 25 ms more where that is longer; and twice what an idle server beside it was late
 // by meanwhile, which is the machine's doing: a call passes the scheduler more than
 // once in a node. Where others used most of the processors, the node had only the
 // rest, and everything takes longer in proportion. On a machine of its own both
@@ -381,6 +382,7 @@ type Suite struct {
 		size   int
 	}
 	base    *rig.PoliteReport
+	flow    *rig.PoliteReport // under LargeFlow, nobody attacking
 	noH2    bool
 	checked bool
 }
@@ -506,15 +508,16 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 		rec.Verdict, rec.Reason = NA, "no HTTP/2 in clear text"
 		return rec, false, nil
 	}
-	limit := s.caseLimit()
+	limit := s.caseLimit(c)
 	cctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := &Run{
-		Ctx: cctx, Node: s.node, Setup: s.setup, suite: s,
+		Ctx: cctx, Node: s.node, Setup: s.setup, suite: s, flows: c.Flow,
 		Period: time.Duration(max(1, s.Opt.Period)) * time.Second, Quick: s.Opt.Quick,
 	}
-	if s.base != nil {
-		r.Base = *s.base
+	r.Base = s.baseline(c)
+	if c.Flow && s.flow != nil {
+		r.Note("polite p99 without the attacker", s.flow.P99.Seconds(), "s")
 	}
 	memory := c.MemoryLimit
 	if memory == 0 {
@@ -523,6 +526,9 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 	s.node.FreeMemory()
 	r.heap = s.node.Heap()
 	r.Watch = rig.NewWatch(s.node, memory)
+	if c.Before != nil {
+		r.perform(&Case{Run: c.Before})
+	}
 	if !c.NoPolite {
 		p, err := rig.StartPolite(cctx, s.node, s.setup)
 		if err != nil {
@@ -538,7 +544,7 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 		}
 		s.node.Kill()
 	})
-	if !r.performed(c, limit+abandonAfter) {
+	if len(r.reasons) == 0 && r.na == "" && !r.performed(c, limit+abandonAfter) {
 		return s.abandoned(r, rec), false, nil
 	}
 	overdue()
@@ -580,8 +586,8 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 }
 
 // caseLimit is how long a case may take before its node is ended.
-func (s *Suite) caseLimit() time.Duration {
-	if s.Opt.Quick {
+func (s *Suite) caseLimit(c *Case) time.Duration {
+	if s.Opt.Quick && !c.Long {
 		return time.Minute
 	}
 	return 4 * time.Minute
@@ -732,7 +738,56 @@ func (s *Suite) prepare(ctx context.Context, c *Case) error {
 		s.say("%s unloaded: p50 %s, p99 %s, head gap %s; an idle server beside it p99 %s", s.Version(),
 			formatDuration(report.P50), formatDuration(report.P99), formatDuration(report.HeadGap), formatDuration(report.Noise))
 	}
+	if c.Flow && s.flow == nil && s.base != nil {
+		s.flow = s.measureFlow(ctx)
+		s.say("%s while large transactions flow: p50 %s, p99 %s; an idle server beside it p99 %s", s.Version(),
+			formatDuration(s.flow.P50), formatDuration(s.flow.P99), formatDuration(s.flow.Noise))
+	}
 	return nil
+}
+
+// baseline is what the polite client sees without the attack. Heads come as they do
+// unloaded: large transactions are no reason for a gap.
+func (s *Suite) baseline(c *Case) (base rig.PoliteReport) {
+	if s.base != nil {
+		base = *s.base
+	}
+	if c.Flow && s.flow != nil {
+		base.P99 = max(base.P99, s.flow.P99)
+	}
+	return base
+}
+
+// measureFlow lets a polite client alone with the node while large transactions flow, as
+// they do in the cases that say so: from their first burst on, and as long as such a
+// case takes. Where that fails, the case is judged by the baseline that has no flow.
+func (s *Suite) measureFlow(ctx context.Context) *rig.PoliteReport {
+	r := &Run{Ctx: ctx, Node: s.node, Setup: s.setup, Quick: s.Opt.Quick, suite: s, flows: true}
+	defer r.close()
+	report := *s.base
+	r.perform(&Case{Run: func(r *Run) {
+		r.Account() // takes some blocks; the flow's, once it is given back
+		r.close()
+		s.node.Quiet(ctx, 5*time.Second)
+		s.node.FreeMemory()
+		pctx, cancel := context.WithCancel(ctx)
+		r.OnClose(cancel)
+		p, err := rig.StartPolite(pctx, s.node, s.setup)
+		r.Must(err, "polite client")
+		f := r.LargeFlow()
+		r.For(r.Seconds(6, 15))
+		f.Stop()
+		got := p.Stop(5 * time.Second)
+		r.Check(got.Failed == 0, "%d calls failed: %s", got.Failed, got.Failure)
+		if len(r.reasons) == 0 {
+			report = got
+		}
+	}})
+	if len(r.reasons) > 0 {
+		s.say("%s while large transactions flow: not measured, %s", s.Version(), r.reasons[0])
+	}
+	s.node.Quiet(ctx, 5*time.Second)
+	return &report
 }
 
 // measureBase lets a polite client alone with the node. On a machine that is busy
