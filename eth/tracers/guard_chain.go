@@ -6,10 +6,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/ethereum/go-ethereum/core"
-	"github.com/ethereum/go-ethereum/core/state"
-	"github.com/ethereum/go-ethereum/core/types"
-	"github.com/ethereum/go-ethereum/core/vm"
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
@@ -35,11 +31,10 @@ func (api *API) TraceChain(ctx context.Context, start, end rpc.BlockNumber, conf
 	return sub, err
 }
 
-// traceChain stands in front of upstream's function of that name. The call's permit is
-// kept until the chain is traced, and what the traces hold is counted until they are
-// delivered: whoever takes the next one is done with the one before.
-func (api *API) traceChain(start, end *types.Block, config *TraceConfig, closed <-chan error) chan *blockTraceResult {
-	results := api.traceChainUnguarded(start, end, config, closed)
+// keepTraces hands on the traces of a chain. The call's permit is kept until the chain is
+// traced, and what the traces hold is counted until they are delivered: whoever takes the
+// next one is done with the one before.
+func (api *API) keepTraces(results chan *blockTraceResult) chan *blockTraceResult {
 	backend, ok := api.backend.(chainBackend)
 	if !ok {
 		return results
@@ -72,20 +67,19 @@ func tracesSize(traces []*txTraceResult) (n int64) {
 	return n
 }
 
-// traceTx stands in front of upstream's function of that name: one transaction is
-// traced at a time for each call, whatever the number of workers, and for no longer than
-// the guard allows whatever its client asked for. What its tracer records is counted.
-func (api *API) traceTx(ctx context.Context, tx *types.Transaction, message *core.Message, txctx *Context, vmctx vm.BlockContext, statedb *state.StateDB, config *TraceConfig, precompiles vm.PrecompiledContracts) (interface{}, error) {
+// beginTx returns what a transaction is to be traced with, and a function to call when
+// that is over: one transaction is traced at a time for each call, whatever the number of
+// workers, and for no longer than the guard allows whatever its client asked for. What its
+// tracer records is counted.
+func (api *API) beginTx(ctx context.Context, txctx *Context, config *TraceConfig) (context.Context, *TraceConfig, func(), error) {
 	scope := ctx
 	if backend, ok := api.backend.(chainBackend); ok {
 		scope = backend.ctx
 	}
 	ctx, done, err := rpc.BeginTrace(ctx, scope)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	defer done()
 	config, traced := meterTrace(ctx, txctx, config)
-	defer traced()
-	return api.traceTxUnguarded(ctx, tx, message, txctx, vmctx, statedb, config, precompiles)
+	return ctx, config, func() { traced(); done() }, nil
 }

@@ -47,7 +47,7 @@ func TestGuardTraceWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := rpc.NewServer()
+	srv := newServer()
 	srv.SetGuard(guard)
 	defer srv.Stop()
 	if err := srv.RegisterName("debug", &blockService{make(chan struct{}), make(chan struct{})}); err != nil {

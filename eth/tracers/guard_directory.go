@@ -4,11 +4,9 @@ package tracers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 
-	"github.com/ethereum/go-ethereum/params"
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
@@ -20,8 +18,6 @@ import (
 
 // meteredTracer is of no use to a client who asks for it: no trace waits for it then.
 const meteredTracer = "guardMetered"
-
-func init() { DefaultDirectory.Register(meteredTracer, newMeteredTracer, false) }
 
 // meteredTrace is a trace about to begin.
 type meteredTrace struct {
@@ -52,7 +48,9 @@ func meterTrace(ctx context.Context, txctx *Context, wanted *TraceConfig) (confi
 	return config, func() { meteredTraces.Delete(txctx) }
 }
 
-func newMeteredTracer(txctx *Context, _ json.RawMessage, chainConfig *params.ChainConfig) (*Tracer, error) {
+// newMeteredTracer makes the tracer that the client of a transaction's trace wants.
+// construct makes one of the directory by its name.
+func newMeteredTracer(txctx *Context, construct constructor) (*Tracer, error) {
 	v, ok := meteredTraces.LoadAndDelete(txctx)
 	if !ok {
 		return nil, fmt.Errorf("tracer %q cannot be asked for", meteredTracer)
@@ -62,5 +60,5 @@ func newMeteredTracer(txctx *Context, _ json.RawMessage, chainConfig *params.Cha
 		l := newGuardLogger(t.call, t.wanted.Config)
 		return &Tracer{Hooks: l.Hooks(), GetResult: l.GetResult, Stop: l.Stop}, nil
 	}
-	return newGuardTracer(t.call, *t.wanted.Tracer, txctx, t.wanted.TracerConfig, chainConfig)
+	return newGuardTracer(t.call, *t.wanted.Tracer, t.wanted.TracerConfig, construct)
 }

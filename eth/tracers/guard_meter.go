@@ -11,7 +11,6 @@ import (
 	"github.com/ethereum/go-ethereum/core/tracing"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/eth/tracers/logger"
-	"github.com/ethereum/go-ethereum/params"
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
@@ -93,7 +92,7 @@ func (l *guardLogger) GetResult() (json.RawMessage, error) {
 // what they see on entering and leaving frames, logs, and the slots and accounts that
 // a transaction touches for the first time; that is counted here, for all of them
 // alike. A fork's own tracer is counted as far as it uses the same hooks.
-func newGuardTracer(call *rpc.BuildMeter, name string, txctx *Context, cfg json.RawMessage, chainConfig *params.ChainConfig) (*Tracer, error) {
+func newGuardTracer(call *rpc.BuildMeter, name string, cfg json.RawMessage, construct constructor) (*Tracer, error) {
 	if !call.JavaScript() && usesJavaScript(name, cfg, 0) {
 		return nil, errNoJavaScript
 	}
@@ -101,7 +100,7 @@ func newGuardTracer(call *rpc.BuildMeter, name string, txctx *Context, cfg json.
 	if err != nil {
 		return nil, err
 	}
-	tracer, err := DefaultDirectory.New(name, txctx, cfg, chainConfig)
+	tracer, err := construct(name, cfg)
 	if err != nil {
 		return nil, err
 	}

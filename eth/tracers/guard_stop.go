@@ -5,8 +5,6 @@ package tracers
 import (
 	"encoding/json"
 	"sync/atomic"
-
-	"github.com/ethereum/go-ethereum/params"
 )
 
 // A trace that takes too long, or whose client has left, is ended through its tracer's
@@ -19,14 +17,11 @@ import (
 // for init functions: registering is not for several goroutines.
 func CompleteStops() {
 	for name, e := range DefaultDirectory.elems {
-		make := e.ctor
-		e.ctor = func(ctx *Context, cfg json.RawMessage, chainConfig *params.ChainConfig) (*Tracer, error) {
-			t, err := make(ctx, cfg, chainConfig)
-			if err == nil && t.Stop == nil {
+		e.ctor = afterwards(e.ctor, func(t *Tracer) {
+			if t.Stop == nil {
 				endStopped(t)
 			}
-			return t, err
-		}
+		})
 		DefaultDirectory.elems[name] = e
 	}
 }

@@ -44,10 +44,10 @@ func TestGuardTracedChainKeepsItsPermit(t *testing.T) {
 	cfg.Client.Local = true
 	guard, err := rpc.NewGuard(cfg, rpc.GuardEnv{Procs: 4, HTTPBodyLimit: 1 << 20})
 	require.NoError(t, err)
-	srv := rpc.NewServer()
+	srv := newServer()
 	srv.SetGuard(guard)
 	require.NoError(t, srv.RegisterName("debug", NewAPI(backend)))
-	hs := httptest.NewServer(srv.WebsocketHandler([]string{"*"}))
+	hs := httptest.NewServer(anyOrigin(srv))
 	defer hs.Close()
 	defer srv.Stop()
 	resume := sync.OnceFunc(func() { close(goOn) })

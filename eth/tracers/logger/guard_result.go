@@ -5,10 +5,7 @@ package logger
 import (
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"strconv"
-
-	"github.com/ethereum/go-ethereum/core/vm"
 )
 
 // guardChunk is the unit in which a trace is kept, in bytes.
@@ -33,15 +30,14 @@ func NewGuardLog(cfg *Config) *GuardLog { return &GuardLog{StructLogger: NewStru
 // Take moves what the logger has recorded since the last time. It returns how many
 // bytes that is, 0 if there is nothing new.
 func (g *GuardLog) Take() (n int) {
-	for i, step := range g.logs {
+	for i := range g.logs {
 		if g.steps > 0 {
 			n += g.append(comma)
 		}
-		n += g.append(step)
+		n += g.append(g.stepText(i))
 		g.steps++
-		g.logs[i] = nil
 	}
-	g.logs = g.logs[:0]
+	g.forgetSteps()
 	g.size += n
 	return n
 }
@@ -83,14 +79,14 @@ func (g *GuardLog) GetResult() (json.RawMessage, error) {
 		return nil, reason
 	}
 	output := g.output
-	if g.err != nil && !errors.Is(g.err, vm.ErrExecutionReverted) {
+	if g.err != nil && !reverted(g.err) {
 		output = nil // says nothing about how it failed
 	}
 	const envelope = len(`{"gas":18446744073709551615,"failed":false,"returnValue":"0x","structLogs":[]}`)
 	buf := append(make([]byte, 0, envelope+2*len(output)+g.size), `{"gas":`...)
 	buf = strconv.AppendUint(buf, g.usedGas, 10)
 	buf = strconv.AppendBool(append(buf, `,"failed":`...), g.err != nil)
-	buf = hex.AppendEncode(append(buf, `,"returnValue":"0x`...), output)
+	buf = hex.AppendEncode(append(buf, `,"returnValue":"`+returnPrefix...), output)
 	buf = append(buf, `","structLogs":[`...)
 	for i, chunk := range g.chunks {
 		buf = append(buf, chunk...)

@@ -29,12 +29,22 @@ var guardPrograms = map[string]string{
 
 func traceGuardProgram(t *testing.T, code string, cfg *Config) *GuardLog {
 	t.Helper()
+	return traceGuardSteps(code, cfg, func(*GuardLog) {})
+}
+
+// traceGuardSteps runs a program and calls after when a step has been recorded.
+func traceGuardSteps(code string, cfg *Config, after func(*GuardLog)) *GuardLog {
 	l := NewGuardLog(cfg)
 	hooks := l.Hooks()
+	onOpcode := hooks.OnOpcode
+	hooks.OnOpcode = func(pc uint64, op byte, gas, cost uint64, scope tracing.OpContext, rData []byte, depth int, err error) {
+		onOpcode(pc, op, gas, cost, scope, rData, depth, err)
+		after(l)
+	}
 	gas := uint64(30_000)
 	to := common.Address{0xcc}
 	hooks.OnTxStart(&tracing.VMContext{BlockNumber: big.NewInt(1), StateDB: stateOnly{}}, types.NewTx(&types.LegacyTx{Gas: gas}), common.Address{})
-	runtime.Execute(common.FromHex(code), nil, &runtime.Config{
+	execute(common.FromHex(code), &runtime.Config{
 		Origin: to, GasLimit: gas, EVMConfig: vm.Config{Tracer: &tracing.Hooks{OnOpcode: hooks.OnOpcode, OnExit: hooks.OnExit}},
 	})
 	hooks.OnTxEnd(&types.Receipt{GasUsed: 21_234}, nil)
@@ -75,6 +85,10 @@ func TestGuardResultEqualsGetResult(t *testing.T) {
 			if cap(got) > len(got)+64+size/8 {
 				t.Errorf("%s: %d bytes allocated for %d", name, cap(got), len(got))
 			}
+			apart := traceGuardSteps(code, cfg, func(l *GuardLog) { l.Take() }) // a limit holds for all
+			if got, err = apart.GetResult(); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s, %+v, taken one by one (%v):\n got %.400s\nwant %.400s", name, cfg, err, got, want)
+			}
 		}
 	}
 }
@@ -96,8 +110,8 @@ func TestGuardLogKeepsNoStepApart(t *testing.T) {
 	l := NewGuardLog(nil)
 	for _, step := range steps {
 		l.logs = append(l.logs, step)
-		if n := l.Take(); n < len(step) || len(l.logs) != 0 {
-			t.Fatalf("%d bytes taken of %d, %d steps left", n, len(step), len(l.logs))
+		if n := l.Take(); n < 2 || len(l.logs) != 0 {
+			t.Fatalf("%d bytes taken, %d steps left", n, len(l.logs))
 		}
 	}
 	if most := l.Size()/guardChunk + 2; len(l.chunks) > most {

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package tracers
+
+import (
+	"net/http"
+
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// The variant for bsc, where a handler takes the limit of a message.
+
+// newServer makes a server.
+func newServer() *rpc.Server { return rpc.NewServer() }
+
+// anyOrigin serves WebSocket connections.
+func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}, 32<<20) }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package tracers
+
+import (
+	"context"
+
+	"github.com/ethereum/go-ethereum/core"
+	"github.com/ethereum/go-ethereum/core/state"
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/core/vm"
+)
+
+// The variant for bsc, whose transactions of the system are traced in their own way.
+
+// traceChain stands in front of upstream's function of that name.
+func (api *API) traceChain(start, end *types.Block, config *TraceConfig, closed <-chan error) chan *blockTraceResult {
+	return api.keepTraces(api.traceChainUnguarded(start, end, config, closed))
+}
+
+// traceTx stands in front of upstream's function of that name.
+func (api *API) traceTx(ctx context.Context, tx *types.Transaction, message *core.Message, txctx *Context, vmctx vm.BlockContext, statedb *state.StateDB, config *TraceConfig, systemTx bool, precompiles vm.PrecompiledContracts) (any, error) {
+	ctx, config, done, err := api.beginTx(ctx, txctx, config)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return api.traceTxUnguarded(ctx, tx, message, txctx, vmctx, statedb, config, systemTx, precompiles)
+}

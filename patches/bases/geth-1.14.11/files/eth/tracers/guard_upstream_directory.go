@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package tracers
+
+import "encoding/json"
+
+// The variant for releases before v1.14.12: tracers are made without the chain's
+// configuration.
+
+// constructor makes a tracer of the directory for a transaction.
+type constructor func(name string, cfg json.RawMessage) (*Tracer, error)
+
+func init() {
+	DefaultDirectory.Register(meteredTracer, func(txctx *Context, _ json.RawMessage) (*Tracer, error) {
+		return newMeteredTracer(txctx, func(name string, cfg json.RawMessage) (*Tracer, error) {
+			return DefaultDirectory.New(name, txctx, cfg)
+		})
+	}, false)
+}
+
+// afterwards has do see what construct makes.
+func afterwards(construct ctorFn, do func(*Tracer)) ctorFn {
+	return func(txctx *Context, cfg json.RawMessage) (*Tracer, error) {
+		t, err := construct(txctx, cfg)
+		if err == nil {
+			do(t)
+		}
+		return t, err
+	}
+}
