@@ -82,7 +82,7 @@ var built = []struct{ name, file, on, off, cases string }{
 	{"trace.depth", "eth/tracers/guard_keeps.go",
 		`if depth >= maxMux {`, `if depth >= maxMux && !mutant("limit/trace.depth") {`, ""},
 	{"trace.stop", "eth/tracers/guard_stop.go",
-		`if err == nil && t.Stop == nil {`, `if err == nil && t.Stop == nil && !mutant("limit/trace.stop") {`, "tracers-without-a-stop"},
+		`if t.Stop == nil {`, `if t.Stop == nil && !mutant("limit/trace.stop") {`, "tracers-without-a-stop"},
 	{"class.trace-worker", "rpc/guard_gone.go",
 		`if !ok || s.worker == nil {`, `if !ok || s.worker == nil || mutant("limit/class.trace-worker") {`, ""},
 	{"stream.ahead-messages", "rpc/guard_window.go",
