@@ -72,6 +72,7 @@ type guardCore struct {
 	conns      *connTable
 	closing    closePace
 	streams    serverStreams
+	workers    callWorkers   // run the messages of streams
 	connResets atomic.Uint64 // connections ended for resetting streams
 }
 

@@ -50,19 +50,27 @@ func (h *handler) startCallProc(fn func(*callProc)) {
 	if m.conn != nil {
 		m.body.Store(m.conn.bodies.pop())
 	}
-	h.startCallProcUnguarded(func(cp *callProc) {
-		defer m.releaseBody()
-		if m.conn != nil {
-			defer m.conn.callDone()
-		}
-		defer m.releaseReplies()
-		m.Context, m.quiet = cp.ctx, h.quiet(cp.ctx)
-		cp.ctx = m
-		fn(cp)
-		for _, n := range cp.notifiers {
-			n.activateQueue()
-		}
-	})
+	if m.conn != nil && m.conn.server != nil {
+		h.callWG.Add(1)
+		m.g.workers.run(streamWork{h, m, fn})
+		return
+	}
+	h.startCallProcUnguarded(func(cp *callProc) { m.serve(h, cp, fn) })
+}
+
+// serve serves the message with fn, in the context of cp.
+func (m *messageScope) serve(h *handler, cp *callProc, fn func(*callProc)) {
+	defer m.releaseBody()
+	if m.conn != nil {
+		defer m.conn.callDone()
+	}
+	defer m.releaseReplies()
+	m.Context, m.quiet = cp.ctx, h.quiet(cp.ctx)
+	cp.ctx = m
+	fn(cp)
+	for _, n := range cp.notifiers {
+		n.activateQueue()
+	}
 }
 
 // handleCall stands in front of upstream's function of that name. It is reached

@@ -5,6 +5,7 @@ package rpc
 import (
 	"encoding/json"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
@@ -24,6 +25,7 @@ type guardCodec struct {
 	g         *Guard
 	key       clientKey
 	server    *Server       // nil: of none that could stop
+	leaves    sync.Once     // the workers
 	conn      *guardConn    // nil: no WebSocket
 	bodies    bodyQueue     // what messages are charged whose calls have not started
 	out       *outbox       // nil: as upstream
@@ -161,6 +163,7 @@ func (c *guardCodec) close() {
 			c.keepalive.stop()
 		}
 		if c.server != nil {
+			c.leaves.Do(c.g.workers.closed)
 			for _, other := range c.g.streams.remove(c.server, c) {
 				other.out.sayGoodbye(closeFrame(websocket.CloseNormalClosure, ""), closeGrace)
 			}

@@ -12,6 +12,7 @@ func (s *Server) wrapCodec(codec ServerCodec) ServerCodec {
 	if c, ok := wrapped.(*guardCodec); ok && c.out != nil {
 		c.server = s
 		c.g.streams.add(s, c)
+		c.g.workers.open()
 	}
 	return wrapped
 }

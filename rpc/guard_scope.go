@@ -35,6 +35,7 @@ type messageScope struct {
 	executing atomic.Bool  // one of its calls that wants an answer
 	quiet     bool         // nobody traces it or logs what it does
 	once      answerOnce   // if it is served without upstream's handler
+	cp        callProc     // likewise, or of a worker
 
 	first callScope   // of its first call that runs
 	begun bool        // first is in use

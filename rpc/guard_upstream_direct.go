@@ -40,7 +40,6 @@ import (
 type directCall struct {
 	request *http.Request // nil: it goes the long way
 	h       handler       // what of upstream's handler a call needs
-	cp      callProc
 	msg     jsonrpcMessage
 }
 
@@ -83,8 +82,8 @@ func (g *Guard) serveDirectly(s *Server, scope *requestScope, r *http.Request) b
 	defer m.releaseReplies()
 	ctx, cancel := context.WithCancel(m)
 	defer cancel()
-	d.cp.ctx = ctx
-	m.runDirectly(&d.h, &d.cp, &d.msg, cancel)
+	m.cp.ctx = ctx
+	m.runDirectly(&d.h, &m.cp, &d.msg, cancel)
 	return true
 }
 
