@@ -82,6 +82,39 @@ func TestGuardReplyChunksFit(t *testing.T) {
 	}
 }
 
+// Who encodes or joins a large result lets others run after at most 64 KiB; who encodes a
+// small one does not.
+func TestGuardLargeRepliesYield(t *testing.T) {
+	emptyChunks()
+	const size = 1 << 20
+	yields, before := 0, int64(0)
+	buf := replyBuffer{}
+	buf.yield = func() {
+		yields++
+		if grew := buf.size - before; grew > replyChunk {
+			t.Fatalf("%d bytes without letting others run", grew)
+		}
+		before = buf.size
+	}
+	for buf.size < size {
+		before = max(before, buf.size-replyChunk) // what was small
+		buf.Write(make([]byte, 1000))
+	}
+	require.GreaterOrEqual(t, yields, size/replyChunk-1)
+	pieces := len(buf.chunks)
+	require.Greater(t, pieces, size/replyChunk-1)
+	yields = 0
+	buf.join()
+	require.Equal(t, pieces, yields)
+
+	small := replyBuffer{yield: func() { t.Error("a small result") }}
+	for range 10 {
+		small.Write(make([]byte, spliceBytes/10-100))
+	}
+	require.Greater(t, len(small.chunks), 1)
+	small.join()
+}
+
 type blockService struct{}
 
 // Rows returns n rows, of about 1 KB each, that tell whose they are.
