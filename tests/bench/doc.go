@@ -32,8 +32,11 @@
 //     how long after the first subscriber the last one has a block's notifications.
 //   - idle: subscriptions to which nothing is delivered; what each holds of the heap and
 //     of stacks after a collection.
-//   - overload: calls are sent by the clock, at multiples of what the node serves when
-//     asked one at a time by a few clients, with a polite client beside.
+//   - overload: reads, calls of the EVM and traces are sent by the clock, whether or not
+//     earlier ones are answered, at multiples of what stock serves when asked one at a
+//     time by a few clients, with a polite client beside. What counts is what is answered
+//     while the clock runs, each kind for what it costs stock when nothing else runs:
+//     else a node that drops all that is dear would look best.
 //
 // Non-goals: absolute figures of other machines, networks with delay, disk.
 package main

@@ -48,7 +48,7 @@ func (s *side) start(ctx context.Context, period int, flags []string) (err error
 	if s.node, err = rig.StartNode(s.binary, rig.NodeConfig{Period: period, Flags: flags, Timeout: 3 * time.Minute}); err != nil {
 		return err
 	}
-	s.watch = rig.NewWatch(s.node, 0)
+	s.watch = rig.NewWatch(s.node, 3<<30) // more than this and it is stopped
 	if s.account, err = rig.NewAccount(ctx, s.node); err != nil {
 		return err
 	}
