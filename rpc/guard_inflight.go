@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -53,7 +54,7 @@ func (c *guardCodec) readGuarded() ([]*jsonrpcMessage, bool, error) {
 	}
 	msgs, batch, err := c.ServerCodec.readBatch()
 	if err != nil {
-		c.clientGone()
+		c.clientGone(err)
 	} else {
 		c.conn.taken().close() // of a dry run
 		c.prepare(msgs, batch)
@@ -70,13 +71,44 @@ func (c *guardCodec) callDone() {
 
 // clientGone cancels what runs for a client whose connection can be read no more,
 // before upstream waits for just that to end. Only on WebSocket is that departure: on
-// a raw stream a client may close one direction and wait for its answers.
-func (c *guardCodec) clientGone() bool {
-	if c.peerInfo().Transport != "ws" {
+// a raw stream a client may close one direction and wait for its answers. And a client
+// that sent no JSON is told so, and waits for its answers too: they are the last it
+// gets, but nobody reads any more to see it leave, so the socket is looked at.
+func (c *guardCodec) clientGone(err error) bool {
+	ws, ok := c.ServerCodec.(*websocketCodec)
+	if !ok {
+		return false
+	}
+	if _, invalid := err.(*json.SyntaxError); invalid {
+		go func() {
+			if awaitHangUp(ws.conn.UnderlyingConn(), nil, c.closed()) == errHungUp {
+				c.h.cancelRoot()
+			}
+		}()
 		return false
 	}
 	c.h.cancelRoot()
 	return true
+}
+
+// awaitHangUp looks at the socket of a connection that nobody reads. It returns errHungUp
+// if the client has left, io.EOF if the server closed the connection, and nil if it is
+// read again.
+func awaitHangUp(conn net.Conn, again <-chan struct{}, closed <-chan any) error {
+	tick := time.NewTicker(hangUpInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-again:
+			return nil
+		case <-closed:
+			return io.EOF
+		case <-tick.C:
+			if conn != nil && hungUp(conn) {
+				return errHungUp
+			}
+		}
+	}
 }
 
 // prepare looks at a message of an untrusted client before anybody else does.
@@ -107,7 +139,7 @@ type streamReader struct {
 	limit   int // elements of a batch, 0: any
 	prepare func(msgs []*jsonrpcMessage, batch bool)
 	charge  func(calls bool) // takes over what the message read last is charged
-	gone    func() bool      // called when reading fails; reports whether the client has left
+	gone    func(error) bool // called when reading fails; reports whether the client has left
 	closed  <-chan any
 	yield   func()   // lets others run
 	conn    net.Conn // nil: hang-ups show in reads only
@@ -143,7 +175,7 @@ func (r *streamReader) read() ([]*jsonrpcMessage, bool, error) {
 func (r *streamReader) next() (streamMessage, error) {
 	msgs, batch, err := r.inner()
 	if err != nil {
-		if r.gone() {
+		if r.gone(err) {
 			r.window.fail(err)
 		} else {
 			r.window.end(err)
@@ -191,20 +223,15 @@ func (r *streamReader) readAhead() {
 // pause waits until there is room to read on. A client that leaves meanwhile is not
 // seen by a read, so the socket is looked at.
 func (r *streamReader) pause() bool {
-	tick := time.NewTicker(hangUpInterval)
-	defer tick.Stop()
 	for r.window.full() {
-		select {
-		case <-r.window.readAgain:
-		case <-r.closed:
-			r.window.fail(io.EOF)
+		switch err := awaitHangUp(r.conn, r.window.readAgain, r.closed); err {
+		case nil:
+		case errHungUp:
+			r.gone(err)
+			fallthrough
+		default:
+			r.window.fail(err)
 			return false
-		case <-tick.C:
-			if r.conn != nil && hungUp(r.conn) {
-				r.gone()
-				r.window.fail(errHungUp)
-				return false
-			}
 		}
 	}
 	if r.conn != nil {

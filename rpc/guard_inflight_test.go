@@ -5,6 +5,7 @@ package rpc
 import (
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,6 +75,44 @@ func TestGuardHangUpOfAPausedConnection(t *testing.T) {
 		if b := r.idle()["normal"]; b.Cancelled != b.Arrived || b.Arrived < slots || b.Arrived > 2*slots {
 			t.Errorf("%s: books %+v", how, b)
 		}
+	}
+}
+
+// What is no JSON ends a connection, but it is not its client's departure: calls before it
+// are answered. If the client then leaves, that is seen although nobody reads.
+func TestGuardNoJSONIsNoDeparture(t *testing.T) {
+	r := newGuardRig(t, func(c *GuardConfig) { c.Admission.InFlight = 2 })
+	conn := r.dial()
+	for i := range 5 {
+		r.send(conn, call(i, "test_wait"))
+	}
+	r.send(conn, `{bad`)
+	for range 5 {
+		r.begun(1)
+		r.end(1)
+	}
+	results, errors := 0, 0
+	for range 6 { // the error comes once the last message before it has begun
+		a := r.receive(conn)
+		results += strings.Count(a, `"result"`)
+		errors += strings.Count(a, "-32700")
+	}
+	if results != 5 || errors != 1 {
+		t.Fatalf("%d results, %d errors", results, errors)
+	}
+	if b := r.idle()["normal"]; b.Served != 5 {
+		t.Errorf("books %+v", b)
+	}
+
+	conn = r.dial()
+	r.send(conn, call(1, "test_wait"))
+	r.begun(1)
+	r.send(conn, `{bad`)
+	r.receive(conn)
+	conn.UnderlyingConn().Close()
+	r.until("cancelled", func() bool { return r.slow.running.Load() == 0 })
+	if b := r.idle()["normal"]; b.Cancelled != 1 {
+		t.Errorf("books %+v", b)
 	}
 }
 
