@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"context"
 	"io"
 	"net/http"
 )
@@ -55,7 +56,21 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 	how := outcomeFailed // unless it returns
 	func() {
 		defer func() { call.end(how) }()
-		h.ServeHTTP(reply, r)
+		cost := queryCost(scope.frame.text)
+		if cost > maxQueryFields && !g.cfg.DryRun {
+			reply.Header().Set("Content-Type", contentType)
+			reply.WriteHeader(http.StatusBadRequest)
+			reply.Write(queryTooLong())
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		s := &callScope{Context: ctx, g: g}
+		if held != nil {
+			s.meter = &BuildMeter{reply: held, stop: cancel}
+			s.meter.Hold(int64(cost*cost) / 2 * pairSize) // it ends the query if there is no room
+		}
+		h.ServeHTTP(reply, r.WithContext(s))
 		switch {
 		case r.Context().Err() != nil:
 			how = outcomeCancelled

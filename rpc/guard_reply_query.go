@@ -66,7 +66,7 @@ func (q *queryWriter) Unwrap() http.ResponseWriter { return q.w }
 func (q *queryWriter) served() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.status == http.StatusOK && q.buf.err == nil
+	return q.status == http.StatusOK && q.buf.err == nil && q.held.err() == nil
 }
 
 // finish sends what was kept back.

@@ -25,17 +25,23 @@ func queryServer(t *testing.T, change func(*GuardConfig)) (*Guard, string) {
 	}
 	g, err := NewGuard(cfg, GuardEnv{Procs: 2, HTTPBodyLimit: 5 << 20})
 	require.NoError(t, err)
-	srv := &http.Server{Handler: g.WrapHandler("GraphQL", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return g, strings.TrimPrefix(newTestHandlerServer(t, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var n int
 		fmt.Fscan(r.Body, &n)
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, strings.Repeat("x", n))
-	}))}
+	})), "http://")
+}
+
+// newTestHandlerServer serves h as GraphQL and returns its address.
+func newTestHandlerServer(t *testing.T, g *Guard, h http.Handler) string {
+	t.Helper()
+	srv := &http.Server{Handler: g.WrapHandler("GraphQL", h)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	go srv.Serve(g.PrepareServer(srv, l))
 	t.Cleanup(func() { srv.Close() })
-	return g, l.Addr().String()
+	return "http://" + l.Addr().String()
 }
 
 func (g *Guard) replyBytes() int64 { return g.replies.budget.stats().InUse }
