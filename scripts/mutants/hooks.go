@@ -129,7 +129,7 @@ func hookMutant(h hunk, fork string) (*mutant, error) {
 	}
 	if len(minus) == 1 && len(plus) == 1 {
 		if old, renamed := funcRE.FindStringSubmatch(minus[0]), funcRE.FindStringSubmatch(plus[0]); old != nil && renamed != nil {
-			e, err := bypass(fork, filepath.Dir(h.file), old[1], old[2], renamed[2], h.name)
+			e, err := bypass(fork, filepath.Dir(h.file), old[1], old[2], renamed[2], h.name, strings.Contains(plus[0], renamed[2]+"()"))
 			if err != nil {
 				return nil, err
 			}
@@ -168,8 +168,9 @@ func joined(lines []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// bypass has our wrapper of a renamed function call upstream's at once.
-func bypass(fork, dir, recv, name, renamed, mutant string) (edit, error) {
+// bypass has our wrapper of a renamed function call upstream's at once. One that takes
+// nothing may have a wrapper that takes a context.
+func bypass(fork, dir, recv, name, renamed, mutant string, takesNothing bool) (edit, error) {
 	files, err := filepath.Glob(filepath.Join(fork, dir, "*.go"))
 	if err != nil {
 		return edit{}, err
@@ -196,6 +197,9 @@ func bypass(fork, dir, recv, name, renamed, mutant string) (edit, error) {
 				continue
 			}
 			head := string(src[fset.Position(fn.Pos()).Offset : fset.Position(fn.Body.Lbrace).Offset+1])
+			if takesNothing {
+				fn.Type.Params.List = nil
+			}
 			call, err := forward(fn, renamed)
 			if err != nil {
 				return edit{}, err
@@ -263,6 +267,8 @@ var hookCases = map[string]string{
 	"eth/filters/api.go":    "filter-flood,filter-overflow",
 	"eth/filters/filter.go": "filter-flood",
 	"eth/tracers/api.go":    "trace-after-leaving,block-trace",
+	"graphql/graphql.go":    "graphql-same-data",
+	"graphql/service.go":    "graphql-same-data",
 	"node/config.go":        "exact-refusals",
 	"node/node.go":          "exact-refusals,graphql-slow-calls",
 	"node/rpcstack.go":      "slow-headers,h2-large-headers",

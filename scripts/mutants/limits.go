@@ -85,6 +85,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`if t.Stop == nil {`, `if t.Stop == nil && !mutant("limit/trace.stop") {`, "tracers-without-a-stop"},
 	{"class.trace-worker", "rpc/guard_gone.go",
 		`if !ok || s.worker == nil {`, `if !ok || s.worker == nil || mutant("limit/class.trace-worker") {`, ""},
+	{"query.fields", "rpc/guard_handler.go",
+		`if cost > maxQueryFields &&`, `if cost > maxQueryFields && !mutant("limit/query.fields") &&`, "graphql-many-fields"},
 	{"stream.ahead-messages", "rpc/guard_window.go",
 		`len(w.calls)+len(w.others) >= w.maxAhead`, `!mutant("limit/stream.ahead-messages") && len(w.calls)+len(w.others) >= w.maxAhead`, ""},
 	{"stream.ahead-bytes", "rpc/guard_window.go",
