@@ -86,21 +86,20 @@ func TestGuardReplyChunksFit(t *testing.T) {
 // small one does not.
 func TestGuardLargeRepliesYield(t *testing.T) {
 	emptyChunks()
-	const size = 1 << 20
+	const size = 2 << 20
 	yields, before := 0, int64(0)
 	buf := replyBuffer{}
 	buf.yield = func() {
 		yields++
-		if grew := buf.size - before; grew > replyChunk {
+		if grew := buf.size - max(before, yieldBytes); grew > replyChunk {
 			t.Fatalf("%d bytes without letting others run", grew)
 		}
 		before = buf.size
 	}
 	for buf.size < size {
-		before = max(before, buf.size-replyChunk) // what was small
 		buf.Write(make([]byte, 1000))
 	}
-	require.GreaterOrEqual(t, yields, size/replyChunk-1)
+	require.GreaterOrEqual(t, yields, (size-yieldBytes)/replyChunk-1)
 	pieces := len(buf.chunks)
 	require.Greater(t, pieces, size/replyChunk-1)
 	yields = 0
@@ -109,7 +108,7 @@ func TestGuardLargeRepliesYield(t *testing.T) {
 
 	small := replyBuffer{yield: func() { t.Error("a small result") }}
 	for range 10 {
-		small.Write(make([]byte, spliceBytes/10-100))
+		small.Write(make([]byte, yieldBytes/10-100))
 	}
 	require.Greater(t, len(small.chunks), 1)
 	small.join()
