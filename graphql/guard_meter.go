@@ -49,11 +49,7 @@ func (t meteredFields) TraceField(ctx context.Context, label, typeName, fieldNam
 // chargeBytes counts a value of bytes, and returns nothing in its place if it does not fit:
 // the query has ended then.
 func chargeBytes(ctx context.Context, b hexutil.Bytes) hexutil.Bytes {
-	m := rpc.BuildMeterFromContext(ctx)
-	if m == nil {
-		return b
-	}
-	n := int64(len(b))
+	m, n := rpc.BuildMeterFromContext(ctx), int64(len(b))
 	if m.Add(2*n) != nil || m.Hold(copyShare*n) != nil {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 	if err != nil {
 		g.admission.gate.books[call.class].refuse(refusedReply)
 		call.end(outcomeRefused)
-		answerQuery(w, g.admission.status, errorMessage(err))
+		answerQuery(w, g.admission.status, appendMessage(nil, errorMessage(err)))
 		return
 	}
 	defer held.release()
@@ -58,9 +58,7 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 		defer func() { call.end(how) }()
 		cost := queryCost(scope.frame.text)
 		if cost > maxQueryFields && !g.cfg.DryRun {
-			reply.Header().Set("Content-Type", contentType)
-			reply.WriteHeader(http.StatusBadRequest)
-			reply.Write(queryTooLong())
+			answerQuery(reply, http.StatusBadRequest, queryTooLong())
 			return
 		}
 		ctx, cancel := context.WithCancel(r.Context())
@@ -123,11 +121,11 @@ func (g *Guard) admitQuery(call *gateCall, r *http.Request, scope *requestScope)
 func (g *Guard) refuseQuery(w http.ResponseWriter) {
 	msg := g.admission.refusedReply(&jsonrpcMessage{ID: null})
 	fillRefusals(msg)
-	answerQuery(w, g.admission.status, msg)
+	answerQuery(w, g.admission.status, appendMessage(nil, msg))
 }
 
-func answerQuery(w http.ResponseWriter, status int, msg *jsonrpcMessage) {
+func answerQuery(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	w.Write(appendMessage(nil, msg))
+	w.Write(body)
 }

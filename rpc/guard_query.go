@@ -75,7 +75,7 @@ func countFields(query string) int {
 		operations []*queryDefinition
 		total      int
 	)
-	for {
+	for total <= maxQueryFields { // what comes behind too many changes nothing
 		def, fragment, more := s.definition()
 		if !more {
 			break
