@@ -360,26 +360,11 @@ func graphQL(r *Run) {
 	acct := r.Account()
 	loop, err := acct.Deploy(r.Ctx, common.FromHex("5b600056"))
 	r.Must(err, "looping contract")
-	query := fmt.Sprintf(`{"query":"{block{call(data:{to:\"%s\"}){gasUsed}}}"}`, loop.Hex())
+	query := fmt.Sprintf(`{block{call(data:{to:%q}){gasUsed}}}`, loop.Hex())
 	ctx, cancel := context.WithTimeout(r.Ctx, r.Seconds(4, 10))
 	defer cancel()
 	defer r.WorkingMeanwhile("queries")()
 	var t Tally
-	Parallel(60, func(i int) {
-		c, err := rig.DialRaw(ctx, r.Node.HTTP, r.Attacker(i%10))
-		if err != nil {
-			t.Add("error")
-			return
-		}
-		defer c.Close()
-		defer context.AfterFunc(ctx, func() { c.Close() })()
-		fmt.Fprintf(c, "POST /graphql HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", r.Node.HTTP, len(query), query)
-		status, _, _, err := c.Response(time.Minute)
-		if err != nil {
-			t.Add("running")
-			return
-		}
-		t.Add(fmt.Sprint(status))
-	})
+	Parallel(60, func(i int) { t.Add(r.query(ctx, i%10, query)) })
 	r.Note("refused", float64(t.Get("429")), "")
 }

@@ -34,7 +34,7 @@ func init() {
 		Name: "graphql-same-data", Family: calls, Needs: NeedGraphQL | NeedChain, Before: fullBlock,
 		Recipe: "one GraphQL query of 10 KB that asks for the inputs of the same full block under 200 names",
 		Bound:  "memory grows by at most twice the reply budget and 64 MiB",
-		Why:    "14 KB must not buy gigabytes",
+		Why:    "10 KB must not buy gigabytes",
 		Run: func(r *Run) {
 			number, _ := r.BigBlock(60)
 			before := r.Watch.Peak()
