@@ -15,7 +15,7 @@ import (
 // handleNonBatchCall), and the values that GraphQL queries multiply, each made in a
 // resolver of its own. More needs a reason that is worth raising this for.
 const (
-	maxHunks   = 52
+	maxHunks   = 51
 	maxTouched = 110
 )
 
