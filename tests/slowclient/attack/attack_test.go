@@ -5,6 +5,7 @@ package attack
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,12 +77,22 @@ func TestVerdicts(t *testing.T) {
 func TestBaselineUnderFlow(t *testing.T) {
 	s := &Suite{base: &rig.PoliteReport{P99: 4 * time.Millisecond, HeadGap: time.Second}}
 	flow := &Case{Flow: true}
-	require.Equal(t, *s.base, s.baseline(flow), "not measured")
+	require.Equal(t, *s.base, s.baseline(flow, 100), "not measured")
 	s.flow = &rig.PoliteReport{P99: 30 * time.Millisecond, HeadGap: 3 * time.Second}
-	require.Equal(t, *s.base, s.baseline(new(Case)))
-	require.Equal(t, rig.PoliteReport{P99: 30 * time.Millisecond, HeadGap: time.Second}, s.baseline(flow))
+	require.Equal(t, *s.base, s.baseline(new(Case), 100))
+	require.Equal(t, rig.PoliteReport{P99: 30 * time.Millisecond, HeadGap: time.Second}, s.baseline(flow, 100))
 	s.flow.P99 = time.Millisecond
-	require.Equal(t, *s.base, s.baseline(flow), "luck does not make the bound smaller")
+	require.Equal(t, *s.base, s.baseline(flow, 100), "luck does not make the bound smaller")
+
+	// Two slow calls of four hundred: of all it is no p99, of a hundred with both it is.
+	s.flow.Latencies = slices.Repeat([]time.Duration{time.Millisecond}, 400)
+	s.flow.Latencies[200], s.flow.Latencies[250] = 50*time.Millisecond, 40*time.Millisecond
+	require.Equal(t, 40*time.Millisecond, s.baseline(flow, 100).P99)
+	require.Equal(t, 4*time.Millisecond, s.baseline(flow, 400).P99)
+	s.moreFlow(&rig.PoliteReport{P99: 2 * time.Millisecond, Latencies: []time.Duration{60 * time.Millisecond, 60 * time.Millisecond}})
+	require.Equal(t, 60*time.Millisecond, s.baseline(flow, 100).P99, "a second measurement adds to the first")
+	s.moreFlow(&rig.PoliteReport{})
+	require.Equal(t, 60*time.Millisecond, s.baseline(flow, 100).P99)
 
 	r := new(Run)
 	r.perform(&Case{Run: func(r *Run) { r.LargeFlow() }})

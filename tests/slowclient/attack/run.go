@@ -382,7 +382,8 @@ type Suite struct {
 		size   int
 	}
 	base    *rig.PoliteReport
-	flow    *rig.PoliteReport // under LargeFlow, nobody attacking
+	flow    *rig.PoliteReport // under LargeFlow, nobody attacking; all that was measured
+	again   bool              // more of flow is to be measured
 	noH2    bool
 	checked bool
 }
@@ -476,6 +477,7 @@ func (s *Suite) RunCase(ctx context.Context, c *Case) (*Record, error) {
 		}
 		earlier = append(earlier, rec.Reason)
 		s.say("%s: %s; judged again", c.Name, rec.Reason)
+		s.again = c.Flow
 	}
 }
 
@@ -515,10 +517,7 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 		Ctx: cctx, Node: s.node, Setup: s.setup, suite: s, flows: c.Flow,
 		Period: time.Duration(max(1, s.Opt.Period)) * time.Second, Quick: s.Opt.Quick,
 	}
-	r.Base = s.baseline(c)
-	if c.Flow && s.flow != nil {
-		r.Note("polite p99 without the attacker", s.flow.P99.Seconds(), "s")
-	}
+	r.Base = s.baseline(c, 0)
 	memory := c.MemoryLimit
 	if memory == 0 {
 		memory = s.Opt.MemoryLimit
@@ -552,6 +551,10 @@ func (s *Suite) once(ctx context.Context, c *Case) (rec *Record, soft bool, err 
 		report := r.Polite.Stop(5 * time.Second)
 		report.Others = r.Watch.Others()
 		rec.Polite = &report
+		if c.Flow && s.flow != nil {
+			r.Base = s.baseline(c, report.Calls)
+			r.Note("polite p99 without the attacker", r.Base.P99.Seconds(), "s")
+		}
 		r.judgePolite(report)
 		for _, judge := range r.reports {
 			judge(report)
@@ -738,24 +741,39 @@ func (s *Suite) prepare(ctx context.Context, c *Case) error {
 		s.say("%s unloaded: p50 %s, p99 %s, head gap %s; an idle server beside it p99 %s", s.Version(),
 			formatDuration(report.P50), formatDuration(report.P99), formatDuration(report.HeadGap), formatDuration(report.Noise))
 	}
-	if c.Flow && s.flow == nil && s.base != nil {
-		s.flow = s.measureFlow(ctx)
+	if c.Flow && (s.flow == nil || s.again) && s.base != nil {
+		s.again = false
+		s.moreFlow(s.measureFlow(ctx))
 		s.say("%s while large transactions flow: p50 %s, p99 %s; an idle server beside it p99 %s", s.Version(),
 			formatDuration(s.flow.P50), formatDuration(s.flow.P99), formatDuration(s.flow.Noise))
 	}
 	return nil
 }
 
-// baseline is what the polite client sees without the attack. Heads come as they do
-// unloaded: large transactions are no reason for a gap.
-func (s *Suite) baseline(c *Case) (base rig.PoliteReport) {
+// baseline is what the polite client sees without the attack, in so many calls. Heads
+// come as they do unloaded: large transactions are no reason for a gap.
+//
+// While large transactions flow a block is sealed in 40 ms, so that one tick of the
+// polite client's twenty a second is late, or is not: a p99 of few calls is decided by
+// luck. It is held against the worst that as many calls in a row had without attacker.
+func (s *Suite) baseline(c *Case, calls int) (base rig.PoliteReport) {
 	if s.base != nil {
 		base = *s.base
 	}
 	if c.Flow && s.flow != nil {
-		base.P99 = max(base.P99, s.flow.P99)
+		base.P99 = max(base.P99, s.flow.P99, rig.WorstQuantile(s.flow.Latencies, calls, 0.99))
 	}
 	return base
+}
+
+// moreFlow adds a measurement to what is known of the flow. A case that only latencies
+// broke has one made at that time, for the machine may have become slower since.
+func (s *Suite) moreFlow(got *rig.PoliteReport) {
+	if s.flow != nil {
+		got.Latencies = append(s.flow.Latencies, got.Latencies...)
+		got.P99 = max(got.P99, s.flow.P99)
+	}
+	s.flow = got
 }
 
 // measureFlow lets a polite client alone with the node while large transactions flow, as
@@ -775,7 +793,7 @@ func (s *Suite) measureFlow(ctx context.Context) *rig.PoliteReport {
 		p, err := rig.StartPolite(pctx, s.node, s.setup)
 		r.Must(err, "polite client")
 		f := r.LargeFlow()
-		r.For(r.Seconds(6, 15))
+		r.For(r.Seconds(12, 20))
 		f.Stop()
 		got := p.Stop(5 * time.Second)
 		r.Check(got.Failed == 0, "%d calls failed: %s", got.Failed, got.Failure)

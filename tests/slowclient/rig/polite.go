@@ -39,6 +39,7 @@ type Polite struct {
 	calls  sync.WaitGroup
 
 	light, normal, noise Series
+	both                 Series // light and normal
 	announced            Series // from sending a transaction to its announcement
 
 	mu       sync.Mutex
@@ -74,6 +75,8 @@ type PoliteReport struct {
 	HeadGap   time.Duration `json:"headGap"` // longest silence of newHeads
 	Announced time.Duration `json:"announced"`
 	Problems  []string      `json:"problems,omitempty"` // gaps, disorder, lost connection
+
+	Latencies []time.Duration `json:"-"` // of the calls, in the order they were answered
 }
 
 // PoliteSetup makes what polite clients of a node need once: money and a contract.
@@ -253,10 +256,12 @@ func (p *Polite) askLoop() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), politeTimeout)
 			defer cancel()
 			r, err := c.Call(ctx, method, params...)
-			s.Add(time.Since(due))
+			took := time.Since(due)
+			s.Add(took)
 			if c == p.control {
 				return
 			}
+			p.both.Add(took)
 			if err == nil && r.Err != nil {
 				err = r.Err
 			}
@@ -366,10 +371,10 @@ func (p *Polite) Stop(settle time.Duration) PoliteReport {
 			p.compareLocked("logs", p.logged)
 		}
 	}
-	all := Series{v: append(append([]time.Duration{}, p.light.v...), p.normal.v...)}
 	return PoliteReport{
-		Calls: p.asked, Failed: p.failed, Failure: p.failure,
-		P50: all.Quantile(0.5), P99: all.Quantile(0.99),
+		Latencies: p.both.Values(), // before a quantile sorts them
+		Calls:     p.asked, Failed: p.failed, Failure: p.failure,
+		P50: p.both.Quantile(0.5), P99: p.both.Quantile(0.99),
 		LightP99: p.light.Quantile(0.99), LightMax: p.light.Max(),
 		Noise: p.noise.Quantile(0.99),
 		Heads: p.nheads, HeadGap: p.gap, Announced: p.announced.Quantile(0.5),

@@ -65,6 +65,24 @@ func TestSeriesQuantile(t *testing.T) {
 	require.EqualValues(t, 1, s.Quantile(0))
 }
 
+// Of few values the p99 is the largest but one: a fair bound is one of as many.
+func TestWorstQuantile(t *testing.T) {
+	var s Series
+	for i := range 300 {
+		s.Add(time.Duration(1 + i%10)) // nothing is slow by itself
+	}
+	s.v[120], s.v[160], s.v[280] = 70, 60, 90
+	v := s.Values()
+	require.EqualValues(t, 10, WorstQuantile(v, 300, 0.99), "the fourth of all")
+	require.EqualValues(t, 60, WorstQuantile(v, 150, 0.99))
+	require.EqualValues(t, 90, WorstQuantile(v, 20, 0.99), "of twenty it is the largest")
+	require.EqualValues(t, WorstQuantile(v, 300, 0.99), WorstQuantile(v, 5000, 0.99))
+	require.Zero(t, WorstQuantile(nil, 10, 0.99))
+	require.Zero(t, WorstQuantile(v, 0, 0.99))
+	s.Quantile(0.5)
+	require.EqualValues(t, 70, v[120], "a copy, in the order it came")
+}
+
 // The frames we write ourselves must be what a WebSocket server reads, at every
 // length where the header's form changes.
 func TestFrames(t *testing.T) {
