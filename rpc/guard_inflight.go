@@ -17,8 +17,10 @@ import (
 const hangUpInterval = 250 * time.Millisecond
 
 // yieldFlight is the number of calls in flight from which on a connection's reader is
-// not in a hurry to start more.
-const yieldFlight = 8
+// not in a hurry to start more. It is the length that each connection may add to the
+// queue of what is ready to run: with 64 that never wait for an answer, at 8 a polite
+// call took 84 ms (p99), at 2 or 1 it takes 54.
+const yieldFlight = 2
 
 var errHungUp = errors.New("client hung up")
 
