@@ -15,6 +15,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"rpcguard/tests/slowclient/attack"
 	"rpcguard/tests/slowclient/rig"
 )
 
@@ -298,7 +299,7 @@ func capacity(s *side) (float64, error) {
 
 func runOverloads(ctx context.Context, opt options, stock, ours *side, list []overload, emit func(Row)) error {
 	setups := make(map[*side]*rig.PoliteSetup)
-	calm := make(map[*side]time.Duration)
+	calm := make(map[*side]rig.PoliteReport)
 	for _, s := range []*side{stock, ours} {
 		if err := s.start(ctx, 1, opt.flags); err != nil {
 			return err
@@ -319,7 +320,7 @@ func runOverloads(ctx context.Context, opt options, stock, ours *side, list []ov
 			return err
 		}
 		rig.Sleep(ctx, 5*time.Second)
-		calm[s] = p.Stop(5 * time.Second).P99
+		calm[s] = p.Stop(5 * time.Second)
 	}
 	reference := medianOf(base.stock)
 	// What a call is worth is what it costs stock: the answers of different loads are of
@@ -330,14 +331,15 @@ func runOverloads(ctx context.Context, opt options, stock, ours *side, list []ov
 	}
 	emit(Row{Group: "overload", Workload: "overload/capacity", Rounds: 1, Measures: []Measure{base.measure()},
 		Note: fmt.Sprintf("polite p99 unloaded: stock %v, ours %v; worth of a read %v, of an EVM call %v, of a trace %v",
-			calm[stock].Round(100*time.Microsecond), calm[ours].Round(100*time.Microsecond), worth[kindRead], worth[kindEVM], worth[kindTrace])})
+			calm[stock].P99.Round(100*time.Microsecond), calm[ours].P99.Round(100*time.Microsecond), worth[kindRead], worth[kindEVM], worth[kindTrace])})
 
 	// A sample takes some ten seconds, and what it shows is no matter of percents.
 	rounds := max(1, opt.rounds/3)
 	for _, w := range list {
 		row := Row{Group: "overload", Workload: w.name, Rounds: rounds}
 		names := []string{"goodput ms worth/s", "goodput calls/s", "reads/s", "EVM calls/s", "traces/s", "ms worth/node CPU s",
-			"admitted p50 ms", "admitted p99 ms", "refused/s", "unsent/s", "polite p99 ms", "generator CPU %"}
+			"admitted p50 ms", "admitted p99 ms", "refused/s", "unsent/s", "polite p99 ms", "its bound ms",
+			"idle server p99 ms", "generator CPU %"}
 		pairs := make([]*pair, len(names))
 		for i, name := range names {
 			pairs[i] = newPair(name, i < 6)
@@ -359,7 +361,8 @@ func runOverloads(ctx context.Context, opt options, stock, ours *side, list []ov
 			d := overloadTime.Seconds()
 			for i, v := range []float64{value / d, float64(c.answered()) / d, float64(c.ok[kindRead]) / d, float64(c.ok[kindEVM]) / d,
 				float64(c.ok[kindTrace]) / d, value / d / c.nodeCPU, c.served.Quantile(0.5).Seconds() * 1e3,
-				c.served.Quantile(0.99).Seconds() * 1e3, float64(c.refused) / d, float64(c.unsent) / d, report.P99.Seconds() * 1e3, c.generatorOf * 100} {
+				c.served.Quantile(0.99).Seconds() * 1e3, float64(c.refused) / d, float64(c.unsent) / d, report.P99.Seconds() * 1e3,
+				attack.LatencyBound(calm[s], report).Seconds() * 1e3, report.Noise.Seconds() * 1e3, c.generatorOf * 100} {
 				pairs[i].add(s, v)
 			}
 			if report.Failed > 0 {
