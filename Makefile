@@ -55,8 +55,8 @@ bench: geth upstream ## measure stock and hardened geth side by side (BENCH="--r
 benchstat: ## compare the components' benchmarks with those of a revision (BASE=rev)
 	@scripts/benchstat.sh $(BASE)
 
-bases: ## apply to every release of patches/targets, build, test, print a table (FORKS="DIR ...", TARGETS="vX ..." for these only, ATTACKS=CASE,... or 1)
-	@$(PATCHSET) bases --test $(if $(ATTACKS),--attacks $(patsubst 1,$(FEW),$(ATTACKS))) $(if $(TARGETS),$(TARGETS),--targets) $(FORKS)
+bases: ## apply to every release of patches/targets, build, test, print a table (FORKS="DIR ...", TARGETS="vX ..." for these only, ATTACKS=CASE,..., 1 or quick, ARGS=--resume to go on)
+	@$(PATCHSET) bases --test $(if $(ATTACKS),--attacks $(patsubst 1,$(FEW),$(ATTACKS))) $(ARGS) $(if $(TARGETS),$(TARGETS),--targets) $(FORKS)
 
 clean: ## remove build/
 	rm -rf build

@@ -3,16 +3,11 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 )
@@ -35,14 +30,17 @@ func (r *repo) targets() ([]string, error) {
 
 // basesOptions says how far each target is tried beyond building what is touched.
 type basesOptions struct {
-	quick   bool   // only lay the tree, and vet package rpc, which has most of what is ours
-	test    bool   // run the tests of what is touched, and upstream's on the untouched release
-	attacks string // slowclient's --only for the command built there; "": none
+	quick    bool   // only lay the tree, and vet package rpc, which has most of what is ours
+	test     bool   // run the tests of what is touched; what fails is tried on the untouched release, too
+	attacks  string // slowclient's --only for the command built there; "quick": its quick set; "": none
+	resume   bool   // leave out what an earlier run has found good
+	markdown bool   // print the table of the documents
 }
 
 // basesTable applies the patches to every target, builds what they touch and does
 // what the options ask for. A target is a release or a directory; of a directory only
-// a copy is changed.
+// a copy is changed. A target that fails does not stop the others, and what each
+// came to is kept (see keptRows), so that a run cut off loses one target.
 func (r *repo) basesTable(targets []string, o basesOptions, out io.Writer) error {
 	if len(targets) == 0 {
 		var err error
@@ -50,223 +48,119 @@ func (r *repo) basesTable(targets []string, o basesOptions, out io.Writer) error
 			return err
 		}
 	}
-	var (
-		t      = newTable("base", "target", "applies", "builds", "tests", "attacks", "hunks", "lines", "time")
-		failed []string
-		notes  strings.Builder
-	)
+	kept, err := r.readKept()
+	if err != nil {
+		return err
+	}
+	var failed []string
+	var rows []*targetRow
 	for _, target := range targets {
-		begin := time.Now()
-		row, note, err := r.tryTarget(target, o)
-		if err != nil {
-			failed = append(failed, target)
-			fmt.Fprintf(&notes, "\n%s: %v\n", target, err)
+		name := targetName(target)
+		row := kept[name]
+		if row == nil || !o.resume {
+			row = &targetRow{Target: name}
 		}
-		if note != "" {
-			fmt.Fprintf(&notes, "\n%s: %s\n", target, note)
+		if o.resume && row.complete(o) {
+			fmt.Fprintf(out, "%s: as before\n", name)
+		} else {
+			begin := time.Now()
+			err := r.tryTarget(target, row, o, out)
+			row.Error = ""
+			if err != nil {
+				row.Error = err.Error()
+			}
+			row.Seconds = int(time.Since(begin).Seconds())
+			kept[name] = row
+			if err := r.writeKept(kept); err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "%s: applies %s, builds %s, tests %s, attacks %s, %d s\n", name, row.Applies, row.Builds, row.tests(), row.attacks(), row.Seconds)
 		}
-		t.row(row.base, row.target, row.applies, row.builds, row.tests, row.attacks, row.hunks, row.lines, time.Since(begin).Round(time.Second))
-		fmt.Fprintf(out, "%s: applies %s, builds %s, tests %s, attacks %s\n", row.target, row.applies, row.builds, row.tests, row.attacks)
+		rows = append(rows, row)
+		if row.Error != "" {
+			failed = append(failed, name)
+		}
 	}
 	fmt.Fprintln(out)
-	t.print(out)
-	fmt.Fprint(out, notes.String())
+	printRows(out, rows, o.markdown)
 	if len(failed) > 0 {
 		return fmt.Errorf("not as it should be: %s", strings.Join(failed, ", "))
 	}
 	return nil
 }
 
-type targetRow struct {
-	base, target, applies, builds, tests, attacks string
-	hunks, lines                                  int
+// targetName is what a release or a directory is called in the table.
+func targetName(target string) string {
+	if st, err := os.Stat(target); err == nil && st.IsDir() {
+		return filepath.Base(filepath.Clean(target))
+	}
+	return target
 }
 
-func (r *repo) tryTarget(target string, o basesOptions) (row targetRow, note string, err error) {
-	row = targetRow{base: "-", target: target, applies: "no", builds: "-", tests: "-", attacks: "-"}
-	var (
-		dir   string // where the patched tree lies
-		stock string // where the untouched one lies
-		p     *plan
-	)
-	if st, statErr := os.Stat(target); statErr == nil && st.IsDir() {
-		row.target = filepath.Base(filepath.Clean(target))
-		stock = target
-		dir = r.path("build", "bases", row.target)
-		if err := os.RemoveAll(dir); err != nil {
-			return row, "", err
-		}
-		if err := copyTree(target, dir); err != nil {
-			return row, "", err
-		}
-		c, err := openCheckout(dir)
-		if err != nil {
-			return row, "", err
-		}
-		if p, err = r.choose(c.tree.Read, "", false); err != nil {
-			return row, "", err
-		}
-		if err := r.apply(dir, applyOptions{base: p.set.Base}, io.Discard); err != nil {
-			return row, "", err
-		}
-	} else {
-		l, err := r.openLaid(target)
-		if err != nil {
-			return row, "", err
-		}
-		if stock, _, err = r.upstream(l.version); err != nil {
-			return row, "", err
-		}
-		if err := l.lay("", false, io.Discard); err != nil {
-			return row, "", err
-		}
-		dir = l.dir
-		c := reader(func(path string) ([]byte, error) { return os.ReadFile(filepath.Join(stock, filepath.FromSlash(path))) })
-		if p, err = r.choose(c, "", false); err != nil {
-			return row, "", err
-		}
+func (r *repo) tryTarget(target string, row *targetRow, o basesOptions, out io.Writer) error {
+	row.Base, row.Applies, row.Builds, row.Hunks, row.Lines = "-", "no", "-", 0, 0
+	p, dir, stock, err := r.layTarget(target)
+	if err != nil {
+		return err
 	}
-	row.base, row.applies = p.set.Base, "strictly"
+	row.Base, row.Applies = p.set.Base, "strictly"
 	for _, q := range p.set.Patches {
-		row.hunks += q.Hunks()
-		row.lines += q.Touched()
+		row.Hunks += q.Hunks()
+		row.Lines += q.Touched()
 	}
 	if o.quick {
 		if text, err := goRun(dir, "vet", "./rpc"); err != nil {
-			row.builds = "no"
-			return row, "", fmt.Errorf("vet: %s", text)
+			row.Builds = "no"
+			return fmt.Errorf("vet: %s", text)
 		}
-		row.builds = "rpc"
-		return row, "", nil
+		row.Builds = "rpc"
+		return nil
 	}
-	packages := []string{"./rpc", "./node", "./eth/filters", "./cmd/utils", "./cmd/geth"}
-	packages = slices.DeleteFunc(packages, func(name string) bool {
-		_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
-		return err != nil
-	})
-	if text, err := goRun(dir, append([]string{"build"}, packages...)...); err != nil {
-		row.builds = "no"
-		return row, "", fmt.Errorf("build: %s", text)
+	row.Builds = "no"
+	bin, err := r.buildNode(dir, row)
+	if err != nil {
+		return err
 	}
-	if text, err := goRun(dir, append([]string{"vet"}, packages[:3]...)...); err != nil {
-		row.builds = "yes, vet no"
-		return row, "", fmt.Errorf("vet: %s", text)
-	}
-	row.builds = "yes"
+	var bad []error
 	if o.test {
-		if note, err = row.runTests(dir, stock); err != nil {
-			return row, "", err
-		}
+		bad = append(bad, row.runTests(dir, stock, p.set, o.resume, out))
 	}
 	if o.attacks != "" {
-		row.attacks = "held"
-		if err := r.attack(dir, row.target, o.attacks); err != nil {
-			row.attacks = "no"
-			return row, note, err
+		bad = append(bad, r.attack(bin, row, o))
+	}
+	return errors.Join(bad...)
+}
+
+// layTarget lays a release, or applies the patches to a copy of a directory, and
+// tells where the patched tree lies and where the untouched one.
+func (r *repo) layTarget(target string) (p *plan, dir, stock string, err error) {
+	if st, statErr := os.Stat(target); statErr == nil && st.IsDir() {
+		dir = r.path("build", "bases", targetName(target))
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, "", "", err
 		}
-	}
-	return row, note, nil
-}
-
-// linkAnyName has the linker take what it refuses now: before v1.14.1 a package reaches
-// into the runtime.
-const linkAnyName = "-checklinkname=0"
-
-// runTests runs the tests of what is touched. What fails without the patches, too, is
-// upstream's affair, and noted.
-func (row *targetRow) runTests(dir, stock string) (note string, err error) {
-	args := []string{"test", "-ldflags=" + linkAnyName, "./rpc", "./node", "./eth/filters"}
-	text, err := goRun(dir, args...)
-	if err == nil {
-		row.tests = "pass"
-		return "", nil
-	}
-	base, _ := goRun(stock, args...)
-	known := failures(base)
-	var ours []string
-	for _, name := range failures(text) {
-		if !slices.Contains(known, name) {
-			ours = append(ours, name)
+		if err := copyTree(target, dir); err != nil {
+			return nil, "", "", err
 		}
-	}
-	if len(ours) == 0 && len(failures(text)) > 0 {
-		row.tests = "as stock"
-		return "fail on stock as well: " + strings.Join(known, ", "), nil
-	}
-	row.tests = "no"
-	return "", fmt.Errorf("tests: %s\n%s", strings.Join(ours, ", "), text)
-}
-
-// attack builds the node of a patched tree, bor's or geth's, and has slowclient judge
-// it by the cases that only names.
-func (r *repo) attack(dir, name, only string) error {
-	main, bin := "./cmd/geth", r.path("build", "bin", "geth-guarded-"+name)
-	if _, err := os.Stat(filepath.Join(dir, "internal", "cli", "server")); err == nil {
-		main, bin = "./cmd/cli", r.path("build", "bin", "bor-guarded-"+name)
-	}
-	if text, err := goRun(dir, "build", "-ldflags="+linkAnyName, "-o", bin, main); err != nil {
-		return fmt.Errorf("build %s: %s", main, text)
-	}
-	if text, err := goRun(r.root, "run", "./tests/slowclient", "--binary", bin, "--quick", "--only", only); err != nil {
-		return fmt.Errorf("attacks: %s", text)
-	}
-	return nil
-}
-
-var failLine = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
-
-func failures(text string) []string {
-	var out []string
-	for _, m := range failLine.FindAllStringSubmatch(text, -1) {
-		out = append(out, m[1])
-	}
-	return out
-}
-
-// goRun runs the go command in a tree and returns the end of its output.
-func goRun(dir string, args ...string) (string, error) {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	var b bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &b, &b
-	err := cmd.Run()
-	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
-	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "go: downloading ") })
-	if len(lines) > 60 {
-		lines = lines[len(lines)-60:]
-	}
-	return strings.Join(lines, "\n"), err
-}
-
-// copyTree copies the regular files of a checkout, without git's own.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(name string, e fs.DirEntry, err error) error {
+		c, err := openCheckout(dir)
 		if err != nil {
-			return err
+			return nil, "", "", err
 		}
-		rel, err := filepath.Rel(from, name)
-		if err != nil {
-			return err
+		if p, err = r.choose(c.tree.Read, "", false); err != nil {
+			return nil, "", "", err
 		}
-		at := filepath.Join(to, rel)
-		switch {
-		case e.Name() == ".git" && rel != ".":
-			if e.IsDir() {
-				return filepath.SkipDir
-			}
-			return nil
-		case e.IsDir():
-			return os.MkdirAll(at, 0o755)
-		case !e.Type().IsRegular():
-			return nil
-		}
-		data, err := os.ReadFile(name)
-		if err == nil {
-			err = os.WriteFile(at, data, 0o644)
-		}
-		if errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("copying %s: %w", rel, err)
-		}
-		return err
-	})
+		return p, dir, target, r.apply(dir, applyOptions{base: p.set.Base}, io.Discard)
+	}
+	l, err := r.openLaid(target)
+	if err != nil {
+		return nil, "", "", err
+	}
+	if stock, _, err = r.upstream(l.version); err != nil {
+		return nil, "", "", err
+	}
+	if err := l.lay("", false, io.Discard); err != nil {
+		return nil, "", "", err
+	}
+	p, err = r.planFor(stock, "")
+	return p, l.dir, stock, err
 }

@@ -70,7 +70,7 @@ func init() {
 		{"series", "--out DIR [--base NAME]", "write the complete set as mails that git am takes", runSeries},
 		{"lift", "--to vX [--history DIR] [--no-test] | --continue | --abort | --from vA --to vB [--lay]", "move the pin to another release, or tell what became of each hunk", runLift},
 		{"drift", "DIR", "list call sites in a tree that the hooks do not know", runDrift},
-		{"bases", "[--quick] [--test] [--attacks CASE,...] [--targets] [VERSION|DIR...]", "apply to every release of patches/targets, build, and print a table", runBases},
+		{"bases", "[--quick] [--test] [--attacks CASE,...|quick] [--resume] [--markdown] [--targets] [VERSION|DIR...]", "apply to every release of patches/targets, build, and print a table", runBases},
 		{"status", "[--compile [--version vX]]", "count patches, hunks, touched upstream lines and own files; compile after each patch", runStatus},
 	}
 }
@@ -237,8 +237,10 @@ func runDrift(c *call) error {
 func runBases(c *call) error {
 	var o basesOptions
 	c.flags.BoolVar(&o.quick, "quick", false, "only apply, and vet package rpc")
-	c.flags.BoolVar(&o.test, "test", false, "run upstream's tests of the packages, too")
-	c.flags.StringVar(&o.attacks, "attacks", "", "build the node as well, and have slowclient judge it by these cases (its --only)")
+	c.flags.BoolVar(&o.test, "test", false, "run the tests of the packages, ours and upstream's, too")
+	c.flags.StringVar(&o.attacks, "attacks", "", "have slowclient judge the node by these cases (its --only), or by its quick set (quick)")
+	c.flags.BoolVar(&o.resume, "resume", false, "take what an earlier run found good (build/bases.json) as done")
+	c.flags.BoolVar(&o.markdown, "markdown", false, "print the table as the documents have it")
 	all := c.flags.Bool("targets", false, "take the releases of patches/targets as well as those named")
 	if err := c.parse(0, -1); err != nil {
 		return err
