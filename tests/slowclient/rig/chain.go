@@ -23,6 +23,7 @@ type Account struct {
 
 	key    *ecdsa.PrivateKey
 	signer types.Signer
+	price  *big.Int // wei per gas
 	rpc    *HTTP
 
 	mu    sync.Mutex
@@ -42,7 +43,10 @@ func NewAccount(ctx context.Context, n *Node) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Account{Addr: crypto.PubkeyToAddress(key.PublicKey), key: key, rpc: NewHTTP(n.HTTP, Dialer{})}
+	a := &Account{Addr: crypto.PubkeyToAddress(key.PublicKey), key: key, price: big.NewInt(20e9), rpc: NewHTTP(n.HTTP, Dialer{})}
+	if n.Binary != nil && n.Binary.Server() {
+		a.price.SetInt64(30e9) // bor takes nothing below 25, whatever its flags say
+	}
 	id, err := a.rpc.Call(ctx, "eth_chainId")
 	if err != nil {
 		return nil, err
@@ -119,7 +123,7 @@ func (a *Account) Sign(to *common.Address, data []byte, gas uint64) *types.Trans
 // SignNonce makes a transaction with a nonce of the caller's choice.
 func (a *Account) SignNonce(nonce uint64, to *common.Address, data []byte, gas uint64) *types.Transaction {
 	return types.MustSignNewTx(a.key, a.signer, &types.LegacyTx{
-		Nonce: nonce, GasPrice: big.NewInt(20e9), Gas: gas, To: to, Data: data,
+		Nonce: nonce, GasPrice: a.price, Gas: gas, To: to, Data: data,
 	})
 }
 
