@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/log"
 	"github.com/ethereum/go-ethereum/rpc"
 	"github.com/stretchr/testify/require"
 )
@@ -30,7 +29,7 @@ func textServer(t *testing.T, guarded bool, writeTimeout time.Duration) *httpSer
 	t.Helper()
 	timeouts := rpc.DefaultHTTPTimeouts
 	timeouts.WriteTimeout = writeTimeout
-	h := newHTTPServer(log.Root(), timeouts)
+	h := upstreamHTTPServer(timeouts)
 	if guarded {
 		g, err := rpc.NewGuard(rpc.DefaultGuardConfig, rpc.GuardEnv{Procs: 2, HTTPBodyLimit: 5 << 20})
 		require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/log"
 	"github.com/ethereum/go-ethereum/rpc"
 	"github.com/stretchr/testify/require"
 )
@@ -31,7 +30,7 @@ func guardedServer(t *testing.T, bodyLimit int, config httpConfig) *httpServer {
 	timeouts := rpc.DefaultHTTPTimeouts
 	g, err := rpc.NewGuard(cfg, rpc.GuardEnv{Procs: 2, HTTPBodyLimit: int64(bodyLimit), ReadTimeout: timeouts.ReadTimeout})
 	require.NoError(t, err)
-	h := newHTTPServer(log.Root(), timeouts)
+	h := upstreamHTTPServer(timeouts)
 	h.guard = &nodeGuard{guard: g, bodyLimit: bodyLimit}
 	require.NoError(t, h.setListenAddr("127.0.0.1", 0))
 	require.NoError(t, h.enableRPC([]rpc.API{{Namespace: "in", Service: lenService{}}}, config))
