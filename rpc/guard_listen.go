@@ -52,7 +52,7 @@ func (g *Guard) PrepareServer(srv *http.Server, l net.Listener) net.Listener {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	gl := &guardListener{Listener: l, g: g, conns: make(map[*trackedConn]struct{}),
-		refusing: make(chan struct{}, refusedConns), yield: runtime.Gosched}
+		refusing: make(chan struct{}, refusedConns), yield: runtime.Gosched, headers: headerPauses{clock: g.clock}}
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	srv.ConnContext = withHTTPConn
 	srv.ConnState = func(c net.Conn, state http.ConnState) {
@@ -83,6 +83,7 @@ type guardListener struct {
 	g        *Guard
 	refusing chan struct{}
 	yield    func() // has a reader let others run
+	headers  headerPauses
 	hinted   sync.Once
 
 	mu     sync.Mutex
@@ -220,7 +221,10 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 			c.Close()
 			return 0, net.ErrClosed
 		}
-		if c.pace.yields(n, c.reset.state == resetOff) {
+		switch {
+		case c.pace.long(n, c.reset.state == resetOff):
+			c.l.headers.pause()
+		case n >= yieldRead:
 			c.l.yield()
 		}
 	}

@@ -189,6 +189,8 @@ var built = []struct{ name, file, on, off, cases string }{
 	// Connections.
 	{"conn.headers", "rpc/guard_listen.go",
 		`srv.MaxHeaderBytes = maxHeaderBytes`, `srv.MaxHeaderBytes = mutantOr("limit/conn.headers", 0, maxHeaderBytes)`, "slow-headers"},
+	{"conn.header-pause", "rpc/guard_yield.go",
+		`p.clock.Sleep(min(`, `p.clock.Sleep(mutantOr[time.Duration]("limit/conn.header-pause", 0, 1) * min(`, ""},
 	{"conn.h2-streams", "rpc/guard_listen.go",
 		`MaxConcurrentStreams:          h2Streams,`, `MaxConcurrentStreams: mutantOr("limit/conn.h2-streams", 250, h2Streams),`, "h2-streams"},
 	{"conn.h2-receive-conn", "rpc/guard_listen.go",
