@@ -3,8 +3,6 @@
 package rpc
 
 import (
-	"time"
-
 	"github.com/gorilla/websocket"
 	"golang.org/x/time/rate"
 )
@@ -19,12 +17,17 @@ const (
 // charged to anything. The connection is read more slowly, so that the client's own
 // sending blocks; it is not ended, since no rule of the protocol was broken. A client
 // that pings every second never notices.
-func paceControl(conn *websocket.Conn) {
+//
+// In the middle of a message the pause counts as time in which no payload came
+// (intake.pause): or 21 pings a second would keep a message open for good.
+func paceControl(conn *websocket.Conn, guarded *guardConn) {
 	limiter := rate.NewLimiter(controlRate, controlBurst)
 	pace := func(handle func(string) error) func(string) error {
 		return func(data string) error {
 			if d := limiter.Reserve().Delay(); d > 0 {
-				time.Sleep(d)
+				if err := guarded.pause(d); err != nil {
+					return err
+				}
 			}
 			return handle(data)
 		}

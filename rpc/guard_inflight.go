@@ -42,7 +42,7 @@ func (c *guardCodec) attachReader(h *handler) {
 	}
 	if ws, ok := c.ServerCodec.(*websocketCodec); ok {
 		c.reader.conn = ws.conn.UnderlyingConn()
-		paceControl(ws.conn)
+		paceControl(ws.conn, c.conn)
 		if h.batchRequestLimit > 0 {
 			ws.cutBatches(h.batchRequestLimit)
 		}

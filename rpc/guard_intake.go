@@ -36,7 +36,8 @@ var (
 //
 // Time counts only while the connection is being read: a server that stops reading
 // because it has enough to do must not find the client guilty. Only payload of data
-// frames is progress; pings and empty frames in the middle of a message are not.
+// frames is progress; pings and empty frames in the middle of a message are not, and
+// where pings are paced (paceControl) the pause counts as well.
 //
 // 30 MiB announced in one frame and 64 bytes sent: 64 KiB are charged, for at most
 // 10 s; then the connection is closed with 1008. A thousand idle connections: 0.
@@ -139,6 +140,18 @@ func (in *intake) take(p []byte) (*charge, error) {
 		}
 	}
 	return nil, nil
+}
+
+// pause has the reader wait before it goes on with what it has read already. That time
+// counts like a read's: it is the client who makes it necessary, and one whose frames
+// always lie ready would otherwise spend none in reads. It returns the error that ended
+// the reading, if one did.
+func (in *intake) pause(d time.Duration) error {
+	if _, err := in.before(0); err != nil {
+		return err
+	}
+	in.clock.Sleep(d)
+	return in.after(nil)
 }
 
 // openLocked returns the charge of a message that begins.

@@ -74,6 +74,16 @@ func (c *guardConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// pause has the reader wait, and returns why reading has ended if it has. A nil
+// connection, of another listener's, only waits.
+func (c *guardConn) pause(d time.Duration) error {
+	if c == nil || c.in == nil {
+		time.Sleep(d)
+		return nil
+	}
+	return c.in.pause(d)
+}
+
 // SetReadDeadline implements net.Conn.
 func (c *guardConn) SetReadDeadline(t time.Time) error {
 	if c.in == nil {

@@ -154,6 +154,28 @@ func TestGuardWSStalledMessageReads1008(t *testing.T) {
 	s.settles(t)
 }
 
+// Trap: pings that come faster than they are read keep the reader from waiting in a read,
+// so that a message behind them would stay open for as long as its client likes.
+func TestGuardWSPacedPingsAreNoProgress(t *testing.T) {
+	s := newIntakeServer(t, func(c *GuardConfig, _ *http.Server) { c.Body.Idle = 300 * time.Millisecond })
+	conn := s.dialWS(t)
+	w, err := conn.NextWriter(websocket.TextMessage)
+	require.NoError(t, err)
+	_, err = w.Write(bytes.Repeat([]byte(" "), 5000))
+	require.NoError(t, err)
+	for range controlBurst + 30*controlRate { // half a minute of them, all there at once
+		conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
+	}
+	begun := time.Now()
+	conn.SetReadDeadline(begun.Add(20 * time.Second))
+	_, _, err = conn.ReadMessage()
+	var ce *websocket.CloseError
+	require.ErrorAs(t, err, &ce)
+	require.Equal(t, websocket.ClosePolicyViolation, ce.Code)
+	require.EqualValues(t, 1, s.g.bodyBooks.idle.Load())
+	s.settles(t)
+}
+
 // Trap: the limit of a message has a flag of its own.
 func TestGuardWSLimit(t *testing.T) {
 	s := newIntakeServer(t, func(c *GuardConfig, _ *http.Server) { c.Body.WSLimit = 100_000 })
