@@ -37,6 +37,7 @@ var builtinClasses = [numClasses][]string{
 	},
 	classCompute: {
 		"eth_call", "eth_estimateGas", "eth_createAccessList", "eth_fillTransaction", graphqlMethod,
+		"eth_resend", "eth_sendTransaction", "personal_sendTransaction", // estimate the gas that is not given
 	},
 	classHeavy: {
 		"debug_trace*", "debug_standardTrace*", "debug_subscribe", // traceChain is debug's one subscription
