@@ -186,6 +186,12 @@ func init() {
 		Why:    "a limit on bytes must not become the cheaper way to lock everybody out",
 		Run:    lockOut,
 	}, &Case{
+		Name: "ws-pings-inside", Number: 48, Family: bodies, Needs: NeedWS,
+		Recipe: "30 WebSockets send 64 KiB of a message and then 100 pings a second each",
+		Bound:  "all ended within the idle time and 5 s",
+		Why:    "whoever pings fast enough must not keep its message open for good",
+		Run:    pingsInside,
+	}, &Case{
 		Name: "bodies-chunked", Family: bodies,
 		Recipe: "500 chunked POSTs send one chunk of 64 KiB and fall silent",
 		Bound:  "memory grows by at most 160 MiB; 408 within 15 s",
@@ -474,6 +480,44 @@ func nonsense(r *Run) {
 		r.AtMost("new metrics", float64(names()-before), 60, "")
 	}
 	r.MemoryAtMost(200 * mib)
+}
+
+func pingsInside(r *Run) {
+	conns := make([]*rig.WS, 30)
+	for i := range conns {
+		ws, err := rig.DialWS(r.Ctx, r.Node.WS, r.Attacker(i%8))
+		r.Must(err, "dialing")
+		r.OnClose(ws.Abort)
+		conns[i] = ws
+	}
+	pings := bytes.Repeat(rig.Frame(true, 9, []byte("x")), 10)
+	var begun, ended atomic.Int64
+	limit := r.idleLimit() + 5*time.Second
+	Parallel(len(conns), func(i int) {
+		ws := conns[i].Net.Conn
+		ws.SetWriteDeadline(time.Now().Add(limit))
+		if _, err := ws.Write(append(rig.Frame(false, 1, []byte("[")), rig.Frame(false, 0, make([]byte, 64<<10))...)); err != nil {
+			return
+		}
+		begun.Add(1)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			if _, err := conns[i].Next(limit); err != nil && !timedOut(err) {
+				ended.Add(1)
+			}
+		}()
+		for {
+			select {
+			case <-gone:
+				return
+			case <-time.After(100 * time.Millisecond):
+				ws.Write(pings) // an error shows in the reader
+			}
+		}
+	})
+	r.Arrived("messages begun", int(begun.Load()), len(conns))
+	r.Exactly("ended", int(ended.Load()), len(conns))
 }
 
 func lockOut(r *Run) {

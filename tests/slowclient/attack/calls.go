@@ -174,7 +174,7 @@ func init() {
 		},
 	}, &Case{
 		Name: "many-methods", Family: calls, Needs: NeedChain,
-		Recipe: "slow work under other names: eth_estimateGas, eth_createAccessList, eth_simulateV1, eth_getProof of many keys, wide eth_getLogs, debug_traceBlock, 20 of each",
+		Recipe: "slow work under other names: eth_estimateGas, eth_createAccessList, eth_simulateV1, eth_resend, eth_getProof of many keys, wide eth_getLogs, debug_traceBlock, 20 of each",
 		Bound:  "polite latency",
 		Why:    "the limit is on work, not on one method's name",
 		Run: func(r *Run) {
@@ -187,6 +187,7 @@ func init() {
 				rig.Call(1, "eth_estimateGas", rig.Raw(loop), "latest", rig.Raw(over)),
 				rig.Call(1, "eth_createAccessList", rig.Raw(loop), "latest", rig.Raw(over)),
 				rig.Call(1, "eth_simulateV1", rig.Raw(`{"blockStateCalls":[{"stateOverrides":`+over+`,"calls":[`+loop+`]}]}`), "latest"),
+				rig.Call(1, "eth_resend", rig.Raw(fmt.Sprintf(`{"from":"%v","nonce":"0x0","data":"0x5b600056"}`, r.Account().Addr))), // estimates the gas first
 				rig.Call(1, "eth_getProof", "0x00000000000000000000000000000000000000cc", rig.Raw("["+strings.Join(keys, ",")+"]"), "latest"),
 				rig.Call(1, "eth_getLogs", rig.Raw(`{"fromBlock":"0x0","toBlock":"latest"}`)),
 				rig.SlowTrace(1, ""),
