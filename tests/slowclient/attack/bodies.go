@@ -144,10 +144,15 @@ func init() {
 			var t Tally
 			Parallel(2, func(i int) {
 				ws := r.WS(r.Attacker(i))
-				err := ws.Send(body)
-				if err == nil {
-					_, err = ws.Next(30 * time.Second)
-				}
+				// Clients of WebSockets read while they write: who is refused in the middle
+				// reads why before the rest is in.
+				read := make(chan error, 1)
+				go func() {
+					_, err := ws.Next(30 * time.Second)
+					read <- err
+				}()
+				ws.Send(body)
+				err := <-read
 				switch code := rig.CloseCode(err); {
 				case err == nil:
 					t.Add("answered")
