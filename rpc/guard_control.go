@@ -18,6 +18,9 @@ const (
 // sending blocks; it is not ended, since no rule of the protocol was broken. A client
 // that pings every second never notices.
 //
+// What it has sent already is read as slowly, so that its leaving would show behind all of
+// that: the socket is looked at after each pause, as where nothing is read at all.
+//
 // In the middle of a message the pause counts as time in which no payload came
 // (intake.pause): or 21 pings a second would keep a message open for good.
 func paceControl(conn *websocket.Conn, guarded *guardConn) {
@@ -27,6 +30,9 @@ func paceControl(conn *websocket.Conn, guarded *guardConn) {
 			if d := limiter.Reserve().Delay(); d > 0 {
 				if err := guarded.pause(d); err != nil {
 					return err
+				}
+				if hungUp(conn.UnderlyingConn()) {
+					return errHungUp
 				}
 			}
 			return handle(data)

@@ -41,6 +41,30 @@ func TestGuardPingFloodIsPaced(t *testing.T) {
 	}
 }
 
+// Control frames are read slowly: a client that sent 40 s of them and leaves is seen to
+// leave, whether it resets the connection or closes it.
+func TestGuardHangUpBehindPongs(t *testing.T) {
+	for _, how := range []string{"reset", "close"} {
+		r := newGuardRig(t, nil)
+		conn := r.dial()
+		r.send(conn, call(1, "test_wait"))
+		r.begun(1)
+		for range controlBurst + 40*controlRate {
+			conn.WriteControl(websocket.PongMessage, nil, time.Now().Add(time.Second))
+		}
+		tcp := conn.UnderlyingConn().(*net.TCPConn)
+		if how == "reset" {
+			tcp.SetLinger(0)
+		}
+		left := time.Now()
+		tcp.Close()
+		r.until("cancelled", func() bool { return r.slow.running.Load() == 0 })
+		if d := time.Since(left); d > 5*time.Second {
+			t.Errorf("%s: noticed after %v", how, d)
+		}
+	}
+}
+
 // A connection with all its slots taken and as much read ahead as may be is not read any
 // more. A client that leaves then is seen all the same, whether it resets the connection
 // or closes it behind what nobody reads.
