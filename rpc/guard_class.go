@@ -43,7 +43,7 @@ var builtinClasses = [numClasses][]string{
 		"debug_trace*", "debug_standardTrace*", "debug_subscribe", // traceChain is debug's one subscription
 		"debug_intermediateRoots", "debug_storageRangeAt", "debug_accountRange", "debug_dumpBlock",
 		"debug_getModified*", "debug_getBadBlocks", "debug_executionWitness*", "debug_replayBadBlock",
-		"debug_getAccessibleState", "debug_chaindbCompact",
+		"debug_getAccessibleState", "debug_chaindbCompact", "debug_printBlock",
 		"debug_freeOSMemory", "debug_stacks", "debug_write*", "debug_memStats", // stop the world, or collect all garbage
 		"trace_*", "eth_simulateV1", "eth_getProof", "txpool_content*", "txpool_inspect",
 	},
