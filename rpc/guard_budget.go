@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -184,7 +185,7 @@ func (b *byteBudget) grow(c *charge, n int64) ([]evictee, *budgetError) {
 		}
 		return nil, &budgetError{Wanted: n, Limit: b.limit}
 	}
-	want := c.size + min(n, b.limit+1) // saturates: a huge n must not wrap
+	want := c.size + min(n, math.MaxInt64-c.size) // saturates: neither a huge n nor a huge limit may wrap
 	victims, ok := b.makeRoomLocked(c, want)
 	if !ok {
 		refusal := &budgetError{Wanted: c.size + n, Available: c.size + b.roomLocked(c, want), Limit: b.limit}
@@ -216,9 +217,9 @@ func (b *byteBudget) grow(c *charge, n int64) ([]evictee, *budgetError) {
 // excessLocked returns by how much c holding want bytes would exceed the whole
 // budget and the large part.
 func (b *byteBudget) excessLocked(c *charge, want int64) (whole, big int64) {
-	whole = b.total - c.size + want - b.limit
+	whole = b.total - b.limit - c.size + want // in this order: it may not wrap
 	if want > b.smallMax {
-		big = b.large + want - b.largeLimit
+		big = b.large - b.largeLimit + want
 		if c.size > b.smallMax {
 			big -= c.size
 		}

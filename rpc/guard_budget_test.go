@@ -99,12 +99,19 @@ func TestByteBudgetSmallReserve(t *testing.T) {
 	require.EqualValues(t, 95, b.stats().High)
 }
 
+// Trap: sums that overflow when a limit is "unlimited".
 func TestByteBudgetHugeGrowDoesNotWrap(t *testing.T) {
-	b := mustBudget(t, math.MaxInt64-1, 0, 10)
-	c := b.open(budgetKey(1), nil)
-	require.NoError(t, c.grow(100))
-	require.Error(t, c.grow(math.MaxInt64))
-	require.Zero(t, c.held())
+	for _, limit := range []int64{math.MaxInt64 - 1, math.MaxInt64} {
+		b := mustBudget(t, limit, limit/4, 10)
+		c, other := b.open(budgetKey(1), nil), b.open(budgetKey(2), nil)
+		require.NoError(t, c.grow(100))
+		require.NoError(t, other.grow(1<<40))
+		require.NoError(t, c.grow(100))
+		require.EqualValues(t, 200, c.held())
+		require.Error(t, c.grow(math.MaxInt64))
+		require.Zero(t, c.held())
+		require.EqualValues(t, 1<<40, b.stats().InUse)
+	}
 }
 
 // A client that fills the budget alone gives way to another one, slowest
