@@ -340,8 +340,12 @@ func (c *checkout) moveHead(head string) error {
 	if _, err := c.git.Run("update-ref", "-m", "patchset apply", "HEAD", head, old); err != nil {
 		return err
 	}
-	_, err = c.git.Run("reset", "-q", "--mixed")
-	return err
+	if _, err = c.git.Run("reset", "-q", "--mixed"); err != nil {
+		// The index is locked, say. The caller puts the files back; so do the commits.
+		_, undone := c.git.Run("update-ref", "-m", "patchset apply failed", "HEAD", old, head)
+		return errors.Join(err, undone)
+	}
+	return nil
 }
 
 // table prints what each patch does.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -228,6 +229,30 @@ func TestApplyCommits(t *testing.T) {
 	if after := snapshot(t, dir); len(after) != len(before) {
 		t.Errorf("files left: %v", after)
 	}
+}
+
+// A commit that fails half way, here since somebody holds the index, leaves neither its
+// commits nor its files.
+func TestFailedCommitIsTakenBack(t *testing.T) {
+	w := newWorld(t)
+	dir := w.checkoutOf("v1.0.0", true)
+	before, head := snapshot(t, dir), w.git(dir, "rev-parse", "HEAD")
+	lock := filepath.Join(dir, ".git", "index.lock")
+	write(t, lock, "")
+	w.fails([]string{"index.lock"}, "apply", dir, "--commit")
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	if now := w.git(dir, "rev-parse", "HEAD"); now != head {
+		t.Errorf("HEAD is %s, was %s", now, head)
+	}
+	if s := w.git(dir, "status", "--porcelain"); s != "" {
+		t.Errorf("left dirty:\n%s", s)
+	}
+	if after := snapshot(t, dir); !maps.Equal(after, before) {
+		t.Errorf("files differ: %v", after)
+	}
+	w.ok("apply", dir, "--commit")
 }
 
 // A field Files: says with which patch an own file arrives.
