@@ -21,6 +21,9 @@ import (
 // client per connection: the limit per client does not apply to them, and nobody
 // loses to them or they to anybody.
 //
+// A connection from a trusted proxy becomes its client's when a WebSocket begins on it
+// (assign): until then it may carry requests of many.
+//
 // With max 10000: ten addresses hold 1000 idle connections each and an eleventh
 // comes. One of the ten loses its longest idle one. At 910 each, the eleventh has
 // 900 and gets no more than its share.
@@ -49,11 +52,11 @@ const connTouch = time.Second
 // connPlace is the place of one connection.
 type connPlace struct {
 	t       *connTable
-	key     clientKey
 	evict   func()       // closes the connection
 	touched atomic.Int64 // mclock.AbsTime
 
 	// Guarded by t.mu.
+	key  clientKey
 	busy bool
 	gone bool
 	node listNode[*connPlace]
@@ -107,6 +110,28 @@ func (t *connTable) admit(p *connPlace) (victim *connPlace, ok bool) {
 	}
 	t.insertLocked(p)
 	return victim, true
+}
+
+// assign makes the place one of the given client's, and reports whether that one may have
+// another. If not, the place stays whose it was, and the refusal is counted.
+func (p *connPlace) assign(key clientKey) bool {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	if p.gone || p.key == key {
+		return true // closed already, or told apart without a header
+	}
+	if !key.perConn() && p.t.held.held(key) >= int64(p.t.perClient) {
+		p.t.refused.Add(1)
+		if !p.t.dry {
+			return false
+		}
+	}
+	p.t.unlinkLocked(p)
+	p.t.held.remove(p.key, 1)
+	p.key = key
+	p.t.held.add(key, 1)
+	p.t.linkLocked(p)
+	return true
 }
 
 // force gives a place beyond the limits.

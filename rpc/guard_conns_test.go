@@ -82,7 +82,7 @@ func TestConnsModel(t *testing.T) {
 		var live []*conn
 		for range 3000 {
 			clock.Run(time.Duration(rnd.IntN(3)) * time.Second)
-			switch op := rnd.IntN(8); {
+			switch op := rnd.IntN(9); {
 			case op < 4:
 				c := &conn{key: rnd.IntN(5)}
 				by := map[int]int{}
@@ -105,6 +105,19 @@ func TestConnsModel(t *testing.T) {
 				live = slices.Delete(live, i, i+1)
 			case op == 5:
 				live[rnd.IntN(len(live))].place.touch()
+			case op == 6:
+				c, to := live[rnd.IntN(len(live))], rnd.IntN(5)
+				n := 0
+				for _, o := range live {
+					if o.key == to {
+						n++
+					}
+				}
+				ok := c.place.assign(budgetKey(to))
+				require.Equal(t, ok, c.key == to || n < 8, "seed %d", seed)
+				if ok {
+					c.key = to
+				}
 			default:
 				c := live[rnd.IntN(len(live))]
 				c.busy = !c.busy

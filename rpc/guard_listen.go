@@ -170,6 +170,13 @@ const tooManyConns = `{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message
 var refusedConnReply = fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"+
 	"Retry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(tooManyConns), tooManyConns)
 
+// takePlace makes the connection of a WebSocket handshake one of the client's that the
+// handshake names, and reports whether that client may have another.
+func takePlace(r *http.Request, key clientKey) bool {
+	tc, ok := r.Context().Value(httpConnKey{}).(*trackedConn)
+	return !ok || tc.place == nil || tc.place.assign(key)
+}
+
 // refuse answers a connection that has no place with 503. It waits a moment for the
 // request, since a client that has sent none takes no answer for it.
 func (l *guardListener) refuse(conn net.Conn) {

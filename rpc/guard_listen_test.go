@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/common/mclock"
+	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
 )
 
@@ -120,6 +121,54 @@ func TestGuardConnPerClient(t *testing.T) {
 	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 3 }, 5*time.Second, time.Millisecond)
 	resp, _ := post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, intakeCall("len", 10))
 	require.Equal(t, 503, resp.StatusCode)
+}
+
+// Trap: WebSockets behind a trusted proxy are their clients', not the proxy's.
+func TestGuardConnPerClientBehindAProxy(t *testing.T) {
+	for _, dry := range []bool{false, true} {
+		s := newIntakeServer(t, func(c *GuardConfig, _ *http.Server) {
+			c.Conn.MaxPerClient = 3
+			c.Client.TrustedProxies = []string{"127.0.0.1/32"}
+			c.DryRun = dry
+		})
+		streams, calls := anyOrigin(s.srv), s.http.Handler
+		s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if websocket.IsWebSocketUpgrade(r) {
+				streams.ServeHTTP(w, r)
+			} else {
+				calls.ServeHTTP(w, r)
+			}
+		})
+		dial := func(client string) (*websocket.Conn, int) {
+			conn, resp, _ := websocket.DefaultDialer.Dial("ws://"+s.addr, http.Header{"X-Forwarded-For": {client}})
+			if conn != nil {
+				t.Cleanup(func() { conn.Close() })
+			}
+			return conn, resp.StatusCode
+		}
+		var last *websocket.Conn
+		for range 3 {
+			conn, status := dial("192.0.2.1")
+			require.Equal(t, http.StatusSwitchingProtocols, status)
+			last = conn
+		}
+		_, status := dial("192.0.2.1")
+		require.EqualValues(t, 1, s.g.conns.refused.Load())
+		if dry {
+			require.Equal(t, http.StatusSwitchingProtocols, status)
+			continue
+		}
+		require.Equal(t, http.StatusServiceUnavailable, status)
+		_, status = dial("192.0.2.2")
+		require.Equal(t, http.StatusSwitchingProtocols, status, "another client of the proxy's")
+		resp, _ := post(t, &http.Client{Transport: new(http.Transport)}, "http://"+s.addr, intakeCall("len", 10))
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		last.Close()
+		require.Eventually(t, func() bool {
+			_, status := dial("192.0.2.1")
+			return status == http.StatusSwitchingProtocols
+		}, 5*time.Second, 10*time.Millisecond)
+	}
 }
 
 // A busy connection is never closed for another one, an idle one is.

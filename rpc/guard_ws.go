@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -23,6 +24,13 @@ func (g *Guard) admitUpgrade(w http.ResponseWriter, r *http.Request, readLimit i
 	}
 	if g.untrusted() && !g.cfg.DryRun && len(r.Header.Get("Origin")) > maxOrigin {
 		http.Error(w, "origin header too long", http.StatusForbidden)
+		return nil
+	}
+	if g.untrusted() && !takePlace(r, g.keys.keyFor(r.RemoteAddr, r.Header)) {
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		io.WriteString(w, tooManyConns)
 		return nil
 	}
 	hijacker, ok := w.(http.Hijacker)

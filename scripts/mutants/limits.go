@@ -103,8 +103,14 @@ var built = []struct{ name, file, on, off, cases string }{
 		`len(r.Header.Get("Origin")) > maxOrigin`, `len(r.Header.Get("Origin")) > maxOrigin && !mutant("limit/call.origin")`, "origins-logged"},
 	{"call.control-frames", "rpc/guard_control.go",
 		`limiter.Reserve().Delay(); d > 0 {`, `limiter.Reserve().Delay(); d > 0 && !mutant("limit/call.control-frames") {`, "ping-flood"},
+	{"call.control-hang-up", "rpc/guard_control.go",
+		`if hungUp(conn.UnderlyingConn()) {`, `if hungUp(conn.UnderlyingConn()) && !mutant("limit/call.control-hang-up") {`, ""},
+	{"conn.proxied", "rpc/guard_listen.go",
+		`tc.place == nil || tc.place.assign(key)`, `tc.place == nil || mutant("limit/conn.proxied") || tc.place.assign(key)`, ""},
 
 	// Bytes in.
+	{"ws.paced", "rpc/guard_ws.go",
+		"return c.in.pause(d)\n", "if mutant(\"limit/ws.paced\") {\ntime.Sleep(d)\nreturn nil\n}\nreturn c.in.pause(d)\n", "ws-pings-inside"},
 	{"body.step", "rpc/guard_body.go",
 		`step := min(budgetStep, most)`, `step := mutantOr("limit/body.step", most, min(budgetStep, most))`, ""},
 	{"body.first-step", "rpc/guard_body.go",
