@@ -11,6 +11,7 @@ ignore (
 	./eth
 	./ethclient
 	./graphql
+	./internal
 	./node
 	./patches
 	./rpc

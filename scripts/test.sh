@@ -35,7 +35,7 @@ step "build stock geth" make -s upstream
 cd build/fork
 step "ours and upstream's, guard off, -race" go test -race -skip "$RACE_SKIP" $PKGS
 step "the storm, without -race" go test -run "$RACE_SKIP" ./rpc
-step "flags, tracers" go test -run 'Guard|HookReached' ./cmd/utils ./cmd/geth ./eth/tracers/...
+step "flags, tracers, simulations" go test -run 'Guard|HookReached' ./cmd/utils ./cmd/geth ./eth/tracers/... ./internal/ethapi
 step "upstream's, guard off" go test $MORE
 step "upstream's, guard on" env RPCGUARD_STANDIN=on go test $PKGS $MORE
 cd "$root"

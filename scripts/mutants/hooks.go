@@ -273,4 +273,6 @@ var hookCases = map[string]string{
 	"node/node.go":          "exact-refusals,graphql-slow-calls",
 	"node/rpcstack.go":      "slow-headers,h2-large-headers",
 	"cmd/utils/flags.go":    "exact-refusals",
+
+	"internal/ethapi/simulate.go": "simulated-returns",
 }

@@ -15,7 +15,7 @@ const envName = "RPCGUARD_MUTANT"
 
 // packages that hold something of ours, those that others need first.
 var packages = []string{
-	"./rpc", "./node", "./eth/filters", "./eth/tracers", "./eth/tracers/logger", "./eth/tracers/native", "./graphql", "./cmd/utils", "./cmd/geth",
+	"./rpc", "./node", "./eth/filters", "./eth/tracers", "./eth/tracers/logger", "./eth/tracers/native", "./graphql", "./internal/ethapi", "./cmd/utils", "./cmd/geth",
 }
 
 // edit replaces a text that occurs exactly once in a file of the tree.

@@ -53,7 +53,7 @@ func (row *targetRow) runTests(dir, stock string, s *set, resume bool, out io.Wr
 	if hasDir(dir, "internal/cli/server") {
 		packages = append(packages, packageRow{Package: "./internal/cli/server"})
 	}
-	for _, name := range []string{"graphql", "eth/tracers"} {
+	for _, name := range []string{"graphql", "eth/tracers", "internal/ethapi"} {
 		if slices.ContainsFunc(s.Own, func(o ownFile) bool {
 			return strings.HasPrefix(o.Path, name+"/") && strings.HasSuffix(o.Path, "_test.go")
 		}) {

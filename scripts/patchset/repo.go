@@ -27,7 +27,7 @@ const mainBase = "geth"
 
 // overlay lists the directories of this repository whose files join upstream's
 // packages of the same path.
-var overlay = []string{"rpc", "eth", "node", "cmd", "graphql", "ethclient"}
+var overlay = []string{"rpc", "eth", "node", "cmd", "graphql", "ethclient", "internal"}
 
 // repo is this repository.
 type repo struct {

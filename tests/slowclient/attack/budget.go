@@ -139,3 +139,93 @@ func readRefusals(r *Run) {
 		}
 	}
 }
+
+func pingsInside(r *Run) {
+	conns := make([]*rig.WS, 30)
+	for i := range conns {
+		ws, err := rig.DialWS(r.Ctx, r.Node.WS, r.Attacker(i%8))
+		r.Must(err, "dialing")
+		r.OnClose(ws.Abort)
+		conns[i] = ws
+	}
+	pings := bytes.Repeat(rig.Frame(true, 9, []byte("x")), 10)
+	var begun, ended atomic.Int64
+	limit := r.idleLimit() + 5*time.Second
+	Parallel(len(conns), func(i int) {
+		ws := conns[i].Net.Conn
+		ws.SetWriteDeadline(time.Now().Add(limit))
+		if _, err := ws.Write(append(rig.Frame(false, 1, []byte("[")), rig.Frame(false, 0, make([]byte, 64<<10))...)); err != nil {
+			return
+		}
+		begun.Add(1)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			if _, err := conns[i].Next(limit); err != nil && !timedOut(err) {
+				ended.Add(1)
+			}
+		}()
+		for {
+			select {
+			case <-gone:
+				return
+			case <-time.After(100 * time.Millisecond):
+				ws.Write(pings) // an error shows in the reader
+			}
+		}
+	})
+	r.Arrived("messages begun", int(begun.Load()), len(conns))
+	r.Exactly("ended", int(ended.Load()), len(conns))
+}
+
+func lockOut(r *Run) {
+	part := rig.Frame(false, 0, make([]byte, 64<<10))
+	ping := rig.Frame(true, 9, []byte("x"))
+	var begun, ended atomic.Int64
+	start := func(i int) {
+		ws, err := rig.DialWS(r.Ctx, r.Node.WS, r.Attacker(i))
+		if err != nil {
+			return
+		}
+		r.OnClose(ws.Abort)
+		ws.Net.SetWriteDeadline(time.Now().Add(20 * time.Second))
+		if _, err := ws.Net.Conn.Write(rig.Frame(false, 1, []byte("["))); err != nil {
+			return
+		}
+		begun.Add(1)
+		for sent := 0; sent < 31*mib+900<<10; sent += 64 << 10 {
+			if _, err := ws.Net.Conn.Write(part); err != nil {
+				ended.Add(1)
+				return
+			}
+		}
+		go func() { // pings until it is ended
+			defer ended.Add(1)
+			go func() {
+				for r.Ctx.Err() == nil {
+					if _, err := ws.Net.Conn.Write(ping); err != nil {
+						return
+					}
+					rig.Sleep(r.Ctx, time.Second)
+				}
+			}()
+			ws.Next(2 * time.Minute)
+		}()
+	}
+	call := rig.Call(1, "eth_blockNumber")
+	body := append(call, bytes.Repeat([]byte(" "), 4*mib-len(call))...)
+	for from, n := 0, 0; from < 8; from = n {
+		n = map[int]int{0: 2, 2: 8}[from]
+		Parallel(n-from, func(i int) { start(from + i) })
+		r.Arrived("messages begun", int(begun.Load()), n)
+		var t Tally
+		for i := range r.Scale(10, 20) {
+			t.Add(outcome(r.HTTP(r.Attacker(100+i)).Send(r.Ctx, body)))
+			r.For(200 * time.Millisecond)
+		}
+		r.Check(t.Get("error") == 0, "beside %d: %s", n, &t)
+		r.AtLeast(fmt.Sprintf("others' bodies served beside %d", n), float64(t.Get("served")), float64(r.Scale(9, 18)), "")
+	}
+	rig.Until(r.Ctx, 65*time.Second, func() bool { return ended.Load() == 8 })
+	r.Exactly("idle messages ended within 65 s", int(ended.Load()), 8)
+}

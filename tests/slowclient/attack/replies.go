@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -138,6 +139,22 @@ func init() {
 		Bound:  "memory grows by at most 1.2 GiB; no answer over 256 MiB",
 		Why:    "77 bytes must not buy five gigabytes",
 		Run:    blockTrace,
+	}, &Case{
+		Name: "simulated-returns", Number: 36, Family: replies, Needs: NeedChain,
+		Recipe: "one eth_simulateV1 of 200 calls that return 1 MiB each, a request of 15 KB",
+		Bound:  "memory grows by at most 768 MiB; no answer over 256 MiB",
+		Why:    "a request of 15 KB must not buy gigabytes",
+		Run: func(r *Run) {
+			calls := strings.TrimSuffix(strings.Repeat(`{"to":"0x00000000000000000000000000000000000000cc"},`, 200), ",")
+			c := r.HTTP(r.Attacker(0))
+			_, reply, err := c.Send(r.Ctx, rig.Call(1, "eth_simulateV1", rig.Raw(`{"blockStateCalls":[{"stateOverrides":`+
+				`{"0x00000000000000000000000000000000000000cc":{"code":"0x621000006000f3"}},"calls":[`+calls+`]}]}`), "latest"))
+			if r.Arrived("asked", 1, 1); err == nil {
+				r.AtMost("answer", float64(len(reply.Result)), 256*mib, "B")
+				r.Note("code", float64(reply.Code()), "")
+			}
+			r.MemoryAtMost(768 * mib)
+		},
 	}, &Case{
 		Name: "growing-traces", Family: replies,
 		Recipe: "four debug_traceCall that collect steps for 20 s",
