@@ -145,9 +145,9 @@ func init() {
 		Bound:  "memory grows by at most 768 MiB; no answer over 256 MiB",
 		Why:    "a request of 15 KB must not buy gigabytes",
 		Run: func(r *Run) {
-			calls := strings.TrimSuffix(strings.Repeat(`{"to":"0x00000000000000000000000000000000000000cc"},`, 200), ",")
+			calls := strings.TrimSuffix(strings.Repeat(`{"to":"0x00000000000000000000000000000000000000cc","gas":"0x400000"},`, 200), ",")
 			c := r.HTTP(r.Attacker(0))
-			_, reply, err := c.Send(r.Ctx, rig.Call(1, "eth_simulateV1", rig.Raw(`{"blockStateCalls":[{"stateOverrides":`+
+			_, reply, err := c.Send(r.Ctx, rig.Call(1, "eth_simulateV1", rig.Raw(`{"blockStateCalls":[{"blockOverrides":{"gasLimit":"0x40000000"},"stateOverrides":`+
 				`{"0x00000000000000000000000000000000000000cc":{"code":"0x621000006000f3"}},"calls":[`+calls+`]}]}`), "latest"))
 			if r.Arrived("asked", 1, 1); err == nil {
 				r.AtMost("answer", float64(len(reply.Result)), 256*mib, "B")
