@@ -242,6 +242,9 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 func (c *trackedConn) Write(p []byte) (int, error) {
 	if c.place != nil {
 		c.place.touch()
+		if c.reset.sent.on.Load() {
+			c.reset.sent.feed(p)
+		}
 	}
 	return c.Conn.Write(p)
 }

@@ -34,6 +34,33 @@ func TestResetRapid(t *testing.T) {
 	}
 }
 
+// The same by the server's hand: the client sends HEADERS and a frame that has the server
+// reset the stream, in any split.
+func TestResetByTheServer(t *testing.T) {
+	reset := func(id, code uint32) []byte {
+		return binary.BigEndian.AppendUint32(h2Frame(h2FrameReset, id, 4)[:9], code)
+	}
+	for code, ends := range map[uint32]bool{1: true, 3: true, 6: true, 0: false, 5: false, 7: false, 8: false} {
+		for _, split := range []int{1, 7, 13, 1000} {
+			var f resetFollower
+			require.False(t, f.feed([]byte(h2Preface), 0))
+			require.True(t, f.sent.on.Load())
+			ended := false
+			sent := h2Frame(4, 0, 30) // settings
+			for i := range uint32(1000) {
+				ended = ended || f.feed(h2Frame(h2FrameHeaders, 2*i+1, 40), 0) || f.feed(h2Frame(8, 2*i+1, 4), 0)
+				sent = append(sent, h2Frame(0, 2*i+1, 20)...)
+				sent = append(sent, reset(2*i+1, code)...)
+				for len(sent) >= split {
+					f.sent.feed(sent[:split])
+					sent = sent[split:]
+				}
+			}
+			require.Equal(t, ends, ended, "code %d in pieces of %d", code, split)
+		}
+	}
+}
+
 // Clients that give up on some of their calls, or on all of them now and then, are
 // ordinary.
 func TestResetOrdinaryClients(t *testing.T) {

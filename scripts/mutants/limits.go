@@ -205,6 +205,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`MaxReceiveBufferPerStream:     h2Receive,`, `MaxReceiveBufferPerStream: mutantOr("limit/conn.h2-receive-stream", 0, h2Receive),`, ""},
 	{"conn.h2-resets", "rpc/guard_reset.go",
 		`return f.level > resetBurst`, `return f.level > resetBurst && !mutant("limit/conn.h2-resets")`, "h2-rapid-reset"},
+	{"conn.h2-server-resets", "rpc/guard_reset.go",
+		`s.faults.Add(1)`, `if !mutant("limit/conn.h2-server-resets") { s.faults.Add(1) }`, "h2-server-resets"},
 	{"conn.idle-gives-way", "rpc/guard_conns.go",
 		`if n == 0 || greedy == p.key`, `if n == 0 || mutant("limit/conn.idle-gives-way") || greedy == p.key`, ""},
 	{"conn.proviso", "rpc/guard_conns.go",

@@ -19,7 +19,7 @@ func init() {
 		Why:    "streams given up at once must leave nothing behind",
 		Run: func(r *Run) {
 			before := r.Node.Goroutines()
-			r.Arrived("streams sent", rapidReset(r, r.Scale(10_000, 100_000), true), 1000)
+			r.Arrived("streams sent", rapidReset(r, r.Scale(10_000, 100_000), true, (*rig.H2).Reset), 1000)
 			after := 0
 			rig.Until(r.Ctx, 5*time.Second, func() bool { after = r.Node.Goroutines(); return after <= before+30 })
 			r.AtMost("goroutines more", float64(after-before), 30, "")
@@ -31,7 +31,18 @@ func init() {
 		Bound:  "the connection is ended; polite latency",
 		Why:    "opening and giving up streams must not be cheaper than answering them",
 		Run: func(r *Run) {
-			sent := rapidReset(r, 20_000, false)
+			sent := rapidReset(r, 20_000, false, (*rig.H2).Reset)
+			r.Arrived("streams taken", sent, 100)
+			r.For(r.Seconds(3, 6))
+			r.AtMost("streams taken", float64(sent), 15_000, "")
+		},
+	}, &Case{
+		Name: "h2-server-resets", Number: 40, Family: http2, Needs: NeedH2,
+		Recipe: "20000 times HEADERS with a call and a window update by 0, for which the server resets the stream itself",
+		Bound:  "the connection is ended; polite latency",
+		Why:    "having the server give a stream up is the same trick",
+		Run: func(r *Run) {
+			sent := rapidReset(r, 20_000, false, (*rig.H2).BreakRule)
 			r.Arrived("streams taken", sent, 100)
 			r.For(r.Seconds(3, 6))
 			r.AtMost("streams taken", float64(sent), 15_000, "")
@@ -113,7 +124,7 @@ func init() {
 
 // rapidReset opens and gives up n streams, each with a whole call, and tells how
 // many the server took before it ended the connection.
-func rapidReset(r *Run, n int, reconnect bool) (sent int) {
+func rapidReset(r *Run, n int, reconnect bool, reset func(*rig.H2, uint32) error) (sent int) {
 	call := rig.Call(1, "eth_getBlockByNumber", "latest", true)
 	h := r.H2(r.Attacker(0))
 	failures := 0
@@ -125,7 +136,7 @@ func rapidReset(r *Run, n int, reconnect bool) (sent int) {
 			var id uint32
 			if id, err = h.Open(int64(len(call)), false); err == nil {
 				if err = h.Data(id, call, true); err == nil {
-					err = h.Reset(id)
+					err = reset(h, id)
 				}
 			}
 		}

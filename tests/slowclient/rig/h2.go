@@ -254,6 +254,12 @@ func (h *H2) Reset(id uint32) error {
 	return h.write(func() error { return h.fr.WriteRSTStream(id, http2.ErrCodeCancel) })
 }
 
+// BreakRule sends a window update by 0, for which a server has to reset the stream itself
+// (RFC 9113, section 6.9).
+func (h *H2) BreakRule(id uint32) error {
+	return h.write(func() error { return h.fr.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)) })
+}
+
 // Result waits for a stream's end.
 func (h *H2) Result(id uint32, limit time.Duration) (H2Result, error) {
 	h.mu.Lock()
