@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -107,8 +108,14 @@ func (h *sampledHandler) WithGroup(name string) logHandler {
 // again does nothing.
 func SampleClientLogs() {
 	handler := rootHandler()
-	if _, done := handler.(*sampledHandler); done {
+	if _, done := handler.(*sampledHandler); done || writesByPackageLog(handler) {
 		return
 	}
 	log.SetDefault(log.NewLogger(&sampledHandler{handler, &logSampler{clock: mclock.System{}}}))
 }
+
+// writesByPackageLog reports whether a handler is the one that package slog begins with.
+// It must stay as it is: it writes by package log, which writes to whatever else becomes
+// slog's default, while it holds a lock (go.dev/issue/62424). Processes that set up no log
+// of their own have it under v1.13.
+func writesByPackageLog(h logHandler) bool { return fmt.Sprintf("%T", h) == "*slog.defaultHandler" }
