@@ -56,7 +56,7 @@ func heldUp(t *testing.T, cfg rpc.GuardConfig) (send, head time.Duration) {
 	backend := new(feedBackend)
 	backend.head.Store(testHeader(1))
 	sys := NewFilterSystem(backend, Config{})
-	api := &FilterAPI{sys: sys, events: NewEventSystem(sys), filters: make(map[rpc.ID]*filter)}
+	api := &FilterAPI{sys: sys, events: newPlainEvents(sys), filters: make(map[rpc.ID]*filter)}
 	srv := newPlainServer()
 	srv.SetGuard(guard)
 	require.NoError(t, srv.RegisterName("eth", api))

@@ -16,5 +16,9 @@ func newPlainServer() *rpc.Server { return rpc.NewServer() }
 // anyOrigin serves WebSocket connections. In bsc it takes the limit of a message.
 func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}) }
 
-// newPlainAPI makes the API of a system. In bor and bsc it takes an argument more.
+// newPlainAPI makes the API of a system. In bor and bsc it takes an argument more, and in
+// v1.13 it asks for a light client's mode, as newPlainEvents does.
 func newPlainAPI(sys *FilterSystem) *FilterAPI { return NewFilterAPI(sys) }
+
+// newPlainEvents makes the events of a system.
+func newPlainEvents(sys *FilterSystem) *EventSystem { return NewEventSystem(sys) }

@@ -31,3 +31,6 @@ func (b *feedBackend) SubscribePendingLogsEvent(ch chan<- []*types.Log) event.Su
 func (b *feedBackend) SubscribeStateSyncEvent(ch chan<- core.StateSyncEvent) event.Subscription {
 	return new(event.FeedOf[core.StateSyncEvent]).Subscribe(ch)
 }
+
+// newPlainEvents makes the events of a system.
+func newPlainEvents(sys *FilterSystem) *EventSystem { return NewEventSystem(sys) }

@@ -30,3 +30,6 @@ func (b *feedBackend) SubscribeFinalizedHeaderEvent(ch chan<- core.FinalizedHead
 func (b *feedBackend) SubscribeNewVoteEvent(ch chan<- core.NewVoteEvent) event.Subscription {
 	return new(event.FeedOf[core.NewVoteEvent]).Subscribe(ch)
 }
+
+// newPlainEvents makes the events of a system.
+func newPlainEvents(sys *FilterSystem) *EventSystem { return NewEventSystem(sys) }

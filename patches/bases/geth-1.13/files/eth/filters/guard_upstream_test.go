@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package filters
+
+import (
+	"net/http"
+
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/event"
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// What forks spell differently.
+
+// newPlainServer makes a server as upstream does. In bor it takes the size of a pool.
+func newPlainServer() *rpc.Server { return rpc.NewServer() }
+
+// anyOrigin serves WebSocket connections. In bsc it takes the limit of a message.
+func anyOrigin(s *rpc.Server) http.Handler { return s.WebsocketHandler([]string{"*"}) }
+
+// newPlainAPI makes the API of a system, not in a light client's mode.
+func newPlainAPI(sys *FilterSystem) *FilterAPI { return NewFilterAPI(sys, false) }
+
+// newPlainEvents makes the events of a system.
+func newPlainEvents(sys *FilterSystem) *EventSystem { return NewEventSystem(sys, false) }
+
+// The event system asks for this feed, too.
+func (b *feedBackend) SubscribePendingLogsEvent(ch chan<- []*types.Log) event.Subscription {
+	return new(event.FeedOf[[]*types.Log]).Subscribe(ch)
+}
