@@ -100,11 +100,11 @@ func newPatternSet(lists [numClasses][]string) (patternSet, error) {
 		class := callClass(i)
 		for _, p := range patterns {
 			if err := checkPattern(p); err != nil {
-				return set, fmt.Errorf("%v methods: %w", class, err)
+				return set, fmt.Errorf("--rpc.admission.%v-methods: %w", class, err)
 			}
 			if other, ok := seen[p]; ok {
 				if other != class {
-					return set, fmt.Errorf("%v methods: %q is among the %v ones too", class, p, other)
+					return set, fmt.Errorf("--rpc.admission.%v-methods: %q is among the %v ones too", class, p, other)
 				}
 				continue
 			}

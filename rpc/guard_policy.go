@@ -40,7 +40,7 @@ func newGuardAdmission(cfg *GuardConfig, clock mclock.Clock) (*guardAdmission, e
 		classParked:  c.ParkedMethods,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("--rpc.admission.*-methods: %w", err)
+		return nil, err // names the flag
 	}
 	refused, err := newRefusedCall(c.Code)
 	if err != nil {
