@@ -48,7 +48,7 @@ func init() {
 		Bound:  "served, and counted as refused",
 		Why:    "an operator can see what a limit would do before setting it",
 		Run: func(r *Run) {
-			before := r.Books()
+			before := r.BooksNow()
 			holdPlace(r)
 			var t Tally
 			t.Add(outcome(r.HTTP(r.Attacker(1)).Send(r.Ctx, rig.Call(7, "eth_gasPrice"))))

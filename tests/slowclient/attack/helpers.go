@@ -338,6 +338,16 @@ func (r *Run) Books() Books {
 	return Books{g("arrived"), g("served"), g("failed"), g("refused"), g("cancelled")}
 }
 
+// BooksNow are the books after the page has been brought up to date, which is once a
+// second: what was called before, to see whether the node is up, is in them.
+func (r *Run) BooksNow() Books {
+	r.For(pageAge)
+	return r.Books()
+}
+
+// pageAge is how old what the metrics page says may be, and some more.
+const pageAge = 1200 * time.Millisecond
+
 // Sub is the difference.
 func (b Books) Sub(o Books) Books {
 	return Books{b.Arrived - o.Arrived, b.Served - o.Served, b.Failed - o.Failed, b.Refused - o.Refused, b.Cancelled - o.Cancelled}

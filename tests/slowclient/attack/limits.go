@@ -30,7 +30,7 @@ func init() {
 		Run: func(r *Run) {
 			var before Books
 			if r.Guarded() {
-				before = r.Books()
+				before = r.BooksNow()
 			}
 			t := r.flood(30, 1, func(i int) []byte { return rig.SlowCall(i) })
 			r.Working("calls")
@@ -218,7 +218,7 @@ func shrinkGrow(r *Run) {
 
 func resizeStorm(r *Run) {
 	ipc := r.IPC()
-	before := r.Books()
+	before := r.BooksNow()
 	ctx, cancel := context.WithTimeout(r.Ctx, r.Seconds(4, 10))
 	defer cancel()
 	var most, changes atomic.Int64
