@@ -41,6 +41,21 @@ func TestGuardPingFloodIsPaced(t *testing.T) {
 	}
 }
 
+// noticesLeaving has a client leave, by a reset or a close, and waits for its calls to end.
+func (r *guardRig) noticesLeaving(conn *websocket.Conn, how string) {
+	r.t.Helper()
+	tcp := conn.UnderlyingConn().(*net.TCPConn)
+	if how == "reset" {
+		tcp.SetLinger(0)
+	}
+	left := time.Now()
+	tcp.Close()
+	r.until("cancelled", func() bool { return r.slow.running.Load() == 0 })
+	if d := time.Since(left); d > 5*time.Second {
+		r.t.Errorf("%s: noticed after %v", how, d)
+	}
+}
+
 // Control frames are read slowly: a client that sent 40 s of them and leaves is seen to
 // leave, whether it resets the connection or closes it.
 func TestGuardHangUpBehindPongs(t *testing.T) {
@@ -52,16 +67,7 @@ func TestGuardHangUpBehindPongs(t *testing.T) {
 		for range controlBurst + 40*controlRate {
 			conn.WriteControl(websocket.PongMessage, nil, time.Now().Add(time.Second))
 		}
-		tcp := conn.UnderlyingConn().(*net.TCPConn)
-		if how == "reset" {
-			tcp.SetLinger(0)
-		}
-		left := time.Now()
-		tcp.Close()
-		r.until("cancelled", func() bool { return r.slow.running.Load() == 0 })
-		if d := time.Since(left); d > 5*time.Second {
-			t.Errorf("%s: noticed after %v", how, d)
-		}
+		r.noticesLeaving(conn, how)
 	}
 }
 
@@ -84,16 +90,7 @@ func TestGuardHangUpOfAPausedConnection(t *testing.T) {
 		if b := r.g.admission.report().Books["normal"]; b.Arrived != slots {
 			t.Errorf("%d calls arrived", b.Arrived)
 		}
-		tcp := conn.UnderlyingConn().(*net.TCPConn)
-		if how == "reset" {
-			tcp.SetLinger(0)
-		}
-		left := time.Now()
-		tcp.Close()
-		r.until("cancelled", func() bool { return r.slow.running.Load() == 0 })
-		if d := time.Since(left); d > 5*time.Second {
-			t.Errorf("%s: noticed after %v", how, d)
-		}
+		r.noticesLeaving(conn, how)
 		// A slot that a cancelled call gives back may let a message arrive that was
 		// read ahead; it finds its client gone and does not run.
 		if b := r.idle()["normal"]; b.Cancelled != b.Arrived || b.Arrived < slots || b.Arrived > 2*slots {
