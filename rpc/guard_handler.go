@@ -48,7 +48,7 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 	if err != nil {
 		g.admission.gate.books[call.class].refuse(refusedReply)
 		call.end(outcomeRefused)
-		answerQuery(w, g.admission.status, appendMessage(nil, errorMessage(err)))
+		answerJSON(w, g.admission.status, appendMessage(nil, errorMessage(err)))
 		return
 	}
 	defer held.release()
@@ -58,7 +58,7 @@ func (g *Guard) serveHandler(query bool, h http.Handler, w http.ResponseWriter, 
 		defer func() { call.end(how) }()
 		cost := queryCost(scope.frame.text)
 		if cost > maxQueryFields && !g.cfg.DryRun {
-			answerQuery(reply, http.StatusBadRequest, queryTooLong())
+			answerJSON(reply, http.StatusBadRequest, queryTooLong())
 			return
 		}
 		ctx, cancel := context.WithCancel(r.Context())
@@ -121,10 +121,11 @@ func (g *Guard) admitQuery(call *gateCall, r *http.Request, scope *requestScope)
 func (g *Guard) refuseQuery(w http.ResponseWriter) {
 	msg := g.admission.refusedReply(&jsonrpcMessage{ID: null})
 	fillRefusals(msg)
-	answerQuery(w, g.admission.status, appendMessage(nil, msg))
+	answerJSON(w, g.admission.status, appendMessage(nil, msg))
 }
 
-func answerQuery(w http.ResponseWriter, status int, body []byte) {
+// answerJSON answers a request with a message that is encoded already.
+func answerJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	w.Write(body)

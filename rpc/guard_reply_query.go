@@ -88,7 +88,7 @@ func (q *queryWriter) finish() {
 			h := q.w.Header()
 			h.Del("Content-Encoding") // what was encoded is not sent
 			h.Del("Content-Length")
-			answerQuery(q.w, http.StatusServiceUnavailable, appendMessage(nil, errorMessage(err)))
+			answerJSON(q.w, http.StatusServiceUnavailable, appendMessage(nil, errorMessage(err)))
 		}
 		return
 	}

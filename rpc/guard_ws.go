@@ -4,7 +4,6 @@ package rpc
 
 import (
 	"bufio"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -26,18 +25,19 @@ func (g *Guard) admitUpgrade(w http.ResponseWriter, r *http.Request, readLimit i
 		http.Error(w, "origin header too long", http.StatusForbidden)
 		return nil
 	}
-	if g.untrusted() && !takePlace(r, g.keys.keyFor(r.RemoteAddr, r.Header)) {
-		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		io.WriteString(w, tooManyConns)
-		return nil
+	var key clientKey
+	if g.untrusted() {
+		if key = g.keys.keyFor(r.RemoteAddr, r.Header); !takePlace(r, key) {
+			w.Header().Set("Retry-After", "1")
+			answerJSON(w, http.StatusServiceUnavailable, []byte(tooManyConns))
+			return nil
+		}
 	}
 	hijacker, ok := w.(http.Hijacker)
 	if !ok {
 		return w // the upgrade fails, as it should
 	}
-	return &guardUpgrade{ResponseWriter: w, hijacker: hijacker, g: g, r: r}
+	return &guardUpgrade{ResponseWriter: w, hijacker: hijacker, g: g, key: key}
 }
 
 // guardUpgrade is a response writer whose hijacked connection is a guardConn.
@@ -45,7 +45,7 @@ type guardUpgrade struct {
 	http.ResponseWriter
 	hijacker http.Hijacker
 	g        *Guard
-	r        *http.Request
+	key      clientKey // of the client; the zero key on trusted servers
 }
 
 // Hijack implements http.Hijacker.
@@ -57,9 +57,8 @@ func (u *guardUpgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if !u.g.untrusted() {
 		return &guardConn{Conn: conn}, rw, nil
 	}
-	key := u.g.keys.keyFor(u.r.RemoteAddr, u.r.Header)
-	in := u.g.newIntake(key, conn.SetReadDeadline)
-	return &guardConn{Conn: &lingerConn{Conn: conn, in: in}, key: key, in: in}, rw, nil
+	in := u.g.newIntake(u.key, conn.SetReadDeadline)
+	return &guardConn{Conn: &lingerConn{Conn: conn, in: in}, key: u.key, in: in}, rw, nil
 }
 
 func (g *Guard) newIntake(key clientKey, cut func(time.Time) error) *intake {
