@@ -38,9 +38,9 @@ type Polite struct {
 	asking sync.WaitGroup // the loops that start calls and transactions
 	calls  sync.WaitGroup
 
-	light, normal, noise Series
-	both                 Series // light and normal
-	announced            Series // from sending a transaction to its announcement
+	light, noise Series
+	all          Series // calls of the node, light ones and others
+	announced    Series // from sending a transaction to its announcement
 
 	mu       sync.Mutex
 	asked    int
@@ -241,7 +241,7 @@ func (p *Polite) askLoop() {
 	t := time.NewTicker(time.Second / politeRate)
 	defer t.Stop()
 	flight := make(chan struct{}, politeFlight)
-	ask := func(s *Series, c *HTTP, due time.Time, method string, params ...any) {
+	ask := func(c *HTTP, into []*Series, due time.Time, method string, params ...any) {
 		select {
 		case flight <- struct{}{}:
 		default:
@@ -257,11 +257,12 @@ func (p *Polite) askLoop() {
 			defer cancel()
 			r, err := c.Call(ctx, method, params...)
 			took := time.Since(due)
-			s.Add(took)
+			for _, s := range into {
+				s.Add(took)
+			}
 			if c == p.control {
 				return
 			}
-			p.both.Add(took)
 			if err == nil && r.Err != nil {
 				err = r.Err
 			}
@@ -273,6 +274,7 @@ func (p *Polite) askLoop() {
 			}
 		}()
 	}
+	light, other, noise := []*Series{&p.light, &p.all}, []*Series{&p.all}, []*Series{&p.noise}
 	for {
 		select {
 		case <-p.ctx.Done():
@@ -280,10 +282,10 @@ func (p *Polite) askLoop() {
 		case <-p.node.doneOrNil():
 			return
 		case due := <-t.C:
-			ask(&p.light, p.http, due, "eth_blockNumber")
-			ask(&p.normal, p.http, due, "eth_getBalance", addr, "latest")
+			ask(p.http, light, due, "eth_blockNumber")
+			ask(p.http, other, due, "eth_getBalance", addr, "latest")
 			if p.control != nil {
-				ask(&p.noise, p.control, due, "eth_blockNumber")
+				ask(p.control, noise, due, "eth_blockNumber")
 			}
 		}
 	}
@@ -372,9 +374,9 @@ func (p *Polite) Stop(settle time.Duration) PoliteReport {
 		}
 	}
 	return PoliteReport{
-		Latencies: p.both.Values(), // before a quantile sorts them
+		Latencies: p.all.Values(), // before a quantile sorts them
 		Calls:     p.asked, Failed: p.failed, Failure: p.failure,
-		P50: p.both.Quantile(0.5), P99: p.both.Quantile(0.99),
+		P50: p.all.Quantile(0.5), P99: p.all.Quantile(0.99),
 		LightP99: p.light.Quantile(0.99), LightMax: p.light.Max(),
 		Noise: p.noise.Quantile(0.99),
 		Heads: p.nheads, HeadGap: p.gap, Announced: p.announced.Quantile(0.5),
