@@ -10,7 +10,7 @@
 //
 // # How it measures
 //
-// Both nodes run all the time, each with a dev chain of the same shape. A round is one
+// Both nodes run all the time, each with a dev chain of the same accounts and contracts. A round is one
 // sample of each: the samples of a round are taken right after one another, and who goes
 // first alternates, so that what the machine does to one it does to the other. Per round
 // the ratio ours/stock is taken; the figure reported is the median of the ratios with the

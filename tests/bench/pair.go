@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/crypto"
 
 	"rpcguard/tests/slowclient/rig"
 )
@@ -40,16 +42,33 @@ const (
 // burnerCode counts its argument down to zero, at about 45 gas a turn.
 var burnerCode = common.FromHex("6000355b600190038060035700")
 
+// The keys of the developer and of the account are the same on both sides, run for run:
+// how deep an address lies in the state's trie, and how wide the nodes above it are,
+// decides about some percent of what it costs to read a balance.
+var (
+	developerKey = benchKey("developer")
+	accountKey   = benchKey("account")
+)
+
+func benchKey(name string) *ecdsa.PrivateKey {
+	key, err := crypto.ToECDSA(crypto.Keccak256([]byte("rpcguard bench " + name)))
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
 // start starts the node and makes a chain for the requests.
 func (s *side) start(ctx context.Context, period int, flags []string) (err error) {
 	// Loopback is one proxy by default. The rig makes it many clients, for its
 	// attackers; here every flag of ours is at its default.
 	flags = append([]string{"rpc.client.local=false"}, flags...)
-	if s.node, err = rig.StartNode(s.binary, rig.NodeConfig{Period: period, Flags: flags, Timeout: 3 * time.Minute}); err != nil {
+	cfg := rig.NodeConfig{Period: period, Flags: flags, DevKey: developerKey, Timeout: 3 * time.Minute}
+	if s.node, err = rig.StartNode(s.binary, cfg); err != nil {
 		return err
 	}
 	s.watch = rig.NewWatch(s.node, 3<<30) // more than this and it is stopped
-	if s.account, err = rig.NewAccount(ctx, s.node); err != nil {
+	if s.account, err = rig.NewAccountOf(ctx, s.node, accountKey); err != nil {
 		return err
 	}
 	if s.logger, err = s.account.Logger(ctx); err != nil {

@@ -25,7 +25,7 @@ type request struct {
 }
 
 // requestBodies are what is asked, by name. The bodies differ between the sides only in
-// addresses and block numbers.
+// block numbers.
 var requestBodies = []struct {
 	name string
 	body func(*side) []byte

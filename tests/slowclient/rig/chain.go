@@ -43,6 +43,12 @@ func NewAccount(ctx context.Context, n *Node) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
+	return NewAccountOf(ctx, n, key)
+}
+
+// NewAccountOf is NewAccount with a key that the caller has, for chains that are to be
+// alike.
+func NewAccountOf(ctx context.Context, n *Node, key *ecdsa.PrivateKey) (*Account, error) {
 	a := &Account{Addr: crypto.PubkeyToAddress(key.PublicKey), key: key, price: big.NewInt(20e9), rpc: NewHTTP(n.HTTP, Dialer{})}
 	if n.Binary != nil && n.Binary.Server() {
 		a.price.SetInt64(30e9) // bor takes nothing below 25, whatever its flags say

@@ -4,6 +4,7 @@ package rig
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -16,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
 )
 
 // Node is a running node, or an endpoint that somebody else runs (then Pid is 0
@@ -46,13 +49,14 @@ type Node struct {
 
 // NodeConfig says how a node is to be started.
 type NodeConfig struct {
-	Period  int      // seconds a block
-	Engine  bool     // no --dev: a chain that stands still at its genesis, but an engine port
-	Genesis string   // file to initialise the data directory from; needs Engine
-	Chain   string   // file of blocks to import behind it
-	Flags   []string // further flags, "name=value", left out where unknown
-	IPv6    bool     // serve on ::1
-	Env     []string // further environment
+	Period  int               // seconds a block
+	Engine  bool              // no --dev: a chain that stands still at its genesis, but an engine port
+	Genesis string            // file to initialise the data directory from; needs Engine
+	Chain   string            // file of blocks to import behind it
+	DevKey  *ecdsa.PrivateKey // the developer's, of which --dev makes a new one otherwise
+	Flags   []string          // further flags, "name=value", left out where unknown
+	IPv6    bool              // serve on ::1
+	Env     []string          // further environment
 	Timeout time.Duration
 }
 
@@ -138,6 +142,12 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 			}
 		}
 	}
+	if cfg.DevKey != nil {
+		if err := importKey(b, dir, cfg.DevKey); err != nil {
+			os.RemoveAll(dir)
+			return nil, err
+		}
+	}
 	log, err := os.Create(n.LogFile)
 	if err != nil {
 		os.RemoveAll(dir)
@@ -162,6 +172,23 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 		return nil, fmt.Errorf("%s did not come up: %w\n%s", b.Path, err, tail)
 	}
 	return n, nil
+}
+
+// importKey puts the developer's key where --dev looks for one: it takes the first account
+// there is and opens it without a password.
+func importKey(b *Binary, dir string, key *ecdsa.PrivateKey) error {
+	file, password := filepath.Join(dir, "key"), filepath.Join(dir, "password")
+	if err := crypto.SaveECDSA(file, key); err != nil {
+		return err
+	}
+	if err := os.WriteFile(password, nil, 0o600); err != nil {
+		return err
+	}
+	out, err := output(b.Path, "account", "import", "--datadir="+filepath.Join(dir, "data"), "--lightkdf", "--password="+password, file)
+	if err != nil {
+		return fmt.Errorf("%s account import: %w\n%s", b.Path, err, out)
+	}
+	return nil
 }
 
 // pageFlag is bor's: there the metrics page has an address of its own.
