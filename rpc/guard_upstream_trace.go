@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 
+	"github.com/ethereum/go-ethereum/internal/telemetry"
 	"github.com/ethereum/go-ethereum/log"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
@@ -51,6 +52,17 @@ func (h *handler) quiet(ctx context.Context) bool {
 func tracesNothing(ctx context.Context) bool {
 	return idleTracing != nil && otel.GetTracerProvider() == idleTracing && !trace.SpanContextFromContext(ctx).IsValid()
 }
+
+// startEntrySpan stands in front of the function of that purpose. A quiet message's entry
+// is spared the span's name and attributes too, eight allocations of its 23.
+func (h *handler) startEntrySpan(ctx context.Context, msg *jsonrpcMessage) (context.Context, func(*error)) {
+	if m := messageOf(ctx); m != nil && m.quiet {
+		return ctx, endNothing
+	}
+	return telemetry.StartBatchCallSpan(ctx, h.tracer(), rpcInfoFromMessage(msg))
+}
+
+func endNothing(*error) {}
 
 // quietTracing is the process's provider at a lower price while that is idleTracing.
 type quietTracing struct{ embedded.TracerProvider }

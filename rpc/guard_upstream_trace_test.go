@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,14 +43,43 @@ func TestGuardTracesQuietly(t *testing.T) {
 	require.NotEmpty(t, exporter.GetSpans())
 }
 
-// A batch wraps the context of its entries once, and adds a span to none of them.
+// A batch wraps the context of its entries once, and asks for a span for none of them.
 func TestGuardTracesBatchQuietly(t *testing.T) {
 	srv, client := newTraceRig(t)
+	counting := &countingTracer{Tracer: theQuietTracer}
+	theQuietTracer = counting
+	t.Cleanup(func() { theQuietTracer = counting.Tracer })
 	batch := []BatchElem{{Method: "probe_context"}, {Method: "probe_context"}}
 	require.NoError(t, client.BatchCall(batch))
 	for range batch {
 		require.Same(t, theQuietSpan, trace.SpanFromContext(<-srv.seen))
 	}
+	require.EqualValues(t, 1, counting.started.Load())
+}
+
+// countingTracer counts the spans that it is asked for.
+type countingTracer struct {
+	trace.Tracer
+	started atomic.Int32
+}
+
+func (c *countingTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	c.started.Add(1)
+	return c.Tracer.Start(ctx, name, opts...)
+}
+
+// The entries of a batch that is traced have spans of their own, as without a guard.
+func TestGuardTracesBatchEntries(t *testing.T) {
+	srv, client := newTraceRig(t)
+	exporter := tracetest.NewInMemoryExporter()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter)))
+	t.Cleanup(func() { otel.SetTracerProvider(idleTracing) })
+	batch := []BatchElem{{Method: "probe_context"}, {Method: "probe_context"}}
+	require.NoError(t, client.BatchCall(batch))
+	first, second := trace.SpanContextFromContext(<-srv.seen), trace.SpanContextFromContext(<-srv.seen)
+	require.True(t, first.IsValid() && second.IsValid())
+	require.NotEqual(t, first.SpanID(), second.SpanID())
+	require.Equal(t, first.TraceID(), second.TraceID())
 }
 
 func newTraceRig(t *testing.T) (*traceProbe, *Client) {
