@@ -25,7 +25,7 @@ func TestGuardSimulateIsCounted(t *testing.T) {
 	gspec := &core.Genesis{Config: params.MergedTestChainConfig, GasLimit: 100_000_000, Alloc: types.GenesisAlloc{}}
 	backend := newTestBackend(t, 1, gspec, beacon.New(ethash.NewFaker()), func(_ int, b *core.BlockGen) { b.SetPoS() })
 	serve := func(guarded bool) func(calls ...string) string {
-		server := rpc.NewServer()
+		server := newServer()
 		if guarded {
 			cfg := rpc.DefaultGuardConfig
 			cfg.Reply.Max = 512 << 10
