@@ -5,9 +5,7 @@ package rpc
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,134 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common/mclock"
 	"github.com/stretchr/testify/require"
 )
-
-// bubbleClock is a mclock.Clock whose time is that of package time, which testing/synctest
-// simulates (mclock.System reads the runtime's clock past it).
-type bubbleClock struct{ mclock.System }
-
-var bubbleEpoch = time.Unix(0, 0)
-
-func (bubbleClock) Now() mclock.AbsTime { return mclock.AbsTime(time.Since(bubbleEpoch)) }
-
-// stubEndpoint is an HTTP endpoint without a network: it counts what reaches it and
-// answers with answer, or with the method's name as the result of each call.
-type stubEndpoint struct {
-	answer func(n int, r stubRequest) stubAnswer // n counts from 0
-
-	mu       sync.Mutex
-	requests []stubRequest
-	calls    int
-}
-
-type stubCall struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-}
-
-type stubRequest struct {
-	at    time.Time
-	calls []stubCall
-	batch bool
-	ctx   context.Context
-}
-
-type stubAnswer struct {
-	err    error
-	status int
-	header http.Header
-	body   string // of a single answer, or for each call of a batch
-	bodies []string
-}
-
-func (e *stubEndpoint) RoundTrip(req *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return nil, err
-	}
-	r := stubRequest{at: time.Now(), ctx: req.Context()}
-	if r.batch = body[0] == '['; r.batch {
-		err = json.Unmarshal(body, &r.calls)
-	} else {
-		r.calls = make([]stubCall, 1)
-		err = json.Unmarshal(body, &r.calls[0])
-	}
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	n := len(e.requests)
-	e.requests = append(e.requests, r)
-	e.calls += len(r.calls)
-	e.mu.Unlock()
-
-	var a stubAnswer
-	if e.answer != nil {
-		a = e.answer(n, r)
-	}
-	if a.err != nil {
-		return nil, a.err
-	}
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
-	if a.header == nil {
-		a.header = make(http.Header)
-	}
-	if a.body == "" && len(r.calls) > 0 && r.calls[0].ID != nil {
-		var elems []string
-		for i, call := range r.calls {
-			body := fmt.Sprintf(`"result":%q`, call.Method)
-			if a.bodies != nil {
-				body = a.bodies[i]
-			}
-			elems = append(elems, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, call.ID, body))
-		}
-		a.body = elems[0]
-		if r.batch {
-			a.body = "[" + elems[0]
-			for _, elem := range elems[1:] {
-				a.body += "," + elem
-			}
-			a.body += "]"
-		}
-	}
-	return &http.Response{
-		Status:     fmt.Sprintf("%d %s", a.status, http.StatusText(a.status)),
-		StatusCode: a.status,
-		Header:     a.header,
-		Body:       io.NopCloser(bytes.NewReader([]byte(a.body))),
-		Request:    req,
-	}, nil
-}
-
-func (e *stubEndpoint) dial(t testing.TB, options ...ClientOption) *Client {
-	t.Helper()
-	options = append(options, WithHTTPClient(&http.Client{Transport: e}))
-	c, err := DialOptions(context.Background(), "http://stub.invalid", options...)
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
-}
-
-func fastGovernor(t testing.TB) *Governor {
-	t.Helper()
-	g, err := NewGovernor(GovernorConfig{Rate: 1e9, Burst: 1e9, MaxQueue: 100, Backoff: time.Millisecond, MaxPause: 2 * time.Millisecond})
-	require.NoError(t, err)
-	return g
-}
-
-const queueFullError = `"error":{"code":-32013,"message":"Request queue is full"}`
-
-func refuseHTTP(status int, retryAfter string) stubAnswer {
-	h := make(http.Header)
-	if retryAfter != "" {
-		h.Set("Retry-After", retryAfter)
-	}
-	return stubAnswer{status: status, header: h, body: `{"jsonrpc":"2.0","id":null,` + queueFullError + `}`}
-}
 
 // Every way out of a client passes the governor, and nothing else does.
 func TestGovernorEveryCallPays(t *testing.T) {
@@ -167,51 +39,6 @@ func TestGovernorEveryCallPays(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotificationsUnsupported)
 	require.EqualValues(t, 3, g.Stats().Foreground.Arrived, "what is never sent costs nothing")
 	require.Equal(t, 9, e.calls)
-}
-
-type governorTestService struct{}
-
-func (governorTestService) Echo(s string) string { return s }
-
-func (governorTestService) Beat(ctx context.Context) (*Subscription, error) {
-	notifier, _ := NotifierFromContext(ctx)
-	sub := notifier.CreateSubscription()
-	go func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-tick.C:
-				notifier.Notify(sub.ID, i)
-			case <-sub.Err():
-				return
-			}
-		}
-	}()
-	return sub, nil
-}
-
-// governedStream returns a client of a server behind a pipe. wrap gets the client's end of
-// each connection made.
-func governedStream(t testing.TB, wrap func(net.Conn) net.Conn, options ...ClientOption) *Client {
-	t.Helper()
-	srv := newPlainServer()
-	require.NoError(t, srv.RegisterName("test", governorTestService{}))
-	cfg := new(clientConfig)
-	for _, opt := range options {
-		opt.applyOption(cfg)
-	}
-	c, err := newClient(context.Background(), cfg, func(context.Context) (ServerCodec, error) {
-		here, there := net.Pipe()
-		go srv.ServeCodec(NewCodec(there), 0)
-		if wrap != nil {
-			here = wrap(here)
-		}
-		return NewCodec(here), nil
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close(); srv.Stop() })
-	return c
 }
 
 func TestGovernorStreamClient(t *testing.T) {
@@ -325,12 +152,6 @@ func TestGovernorOverloadAnswersPause(t *testing.T) {
 	}
 }
 
-func refuseHTTPBody(status int, body string) stubAnswer {
-	a := refuseHTTP(status, "7")
-	a.body = body
-	return a
-}
-
 func TestGovernorRetriesOnlyWhatIsSafe(t *testing.T) {
 	for method, want := range map[string]int{
 		"eth_blockNumber":        4,
@@ -432,134 +253,6 @@ func TestGovernorStatusReadsAreBackground(t *testing.T) {
 	require.EqualValues(t, len(statusMethods)+4, g.Stats().Background.Tokens)
 }
 
-func TestGovernorMergesIdenticalReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := bubbleGovernor(t, GovernorConfig{Rate: 1000, Burst: 100, MaxQueue: 100})
-		e := &stubEndpoint{answer: func(int, stubRequest) stubAnswer { time.Sleep(time.Second); return stubAnswer{} }}
-		c := e.dial(t, WithGovernor(g), WithMergedReads())
-		var wg sync.WaitGroup
-		call := func(ctx context.Context, method string, args ...interface{}) {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				var s string
-				if err := c.CallContext(ctx, &s, method, args...); err != nil || s != method {
-					t.Errorf("%s: %q, %v", method, s, err)
-				}
-			}()
-		}
-		fg := context.Background()
-		for i := 0; i < 50; i++ {
-			call(fg, "eth_getBalance", "0x1", "latest")
-		}
-		call(fg, "eth_getBalance", "0x2", "latest") // other parameters
-		call(fg, "eth_sendRawTransaction", "0x1")   // not a read
-		call(fg, "eth_sendRawTransaction", "0x1")
-		call(NewContextWithHeaders(fg, http.Header{"X-Token": {"1"}}), "eth_getBalance", "0x1", "latest")
-		wg.Wait()
-		require.Equal(t, 5, e.calls)
-		require.EqualValues(t, 5, g.Stats().Foreground.Tokens)
-		require.EqualValues(t, 49, g.Stats().Merged)
-		call(fg, "eth_getBalance", "0x1", "latest")
-		wg.Wait()
-		require.Equal(t, 6, e.calls, "an answer is not kept")
-	})
-}
-
-func bubbleGovernor(t testing.TB, cfg GovernorConfig) *Governor {
-	t.Helper()
-	cfg.Clock = bubbleClock{}
-	g, err := NewGovernor(cfg)
-	require.NoError(t, err)
-	t.Cleanup(g.Close)
-	return g
-}
-
-// Joining a background flight, the foreground would wait in the background's queue.
-func TestGovernorForegroundNeverWaitsOnBackgroundFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := bubbleGovernor(t, GovernorConfig{Rate: 1, Burst: 4, ForegroundReserve: 75, MaxQueue: 100})
-		e := new(stubEndpoint)
-		c := e.dial(t, WithGovernor(g), WithMergedReads())
-		bg := ContextWithBackground(context.Background())
-		require.NoError(t, c.CallContext(bg, nil, "eth_blockNumber"))
-		var wg sync.WaitGroup
-		for i := 0; i < 10; i++ { // one flight, waiting
-			wg.Add(1)
-			go func() { defer wg.Done(); c.CallContext(bg, nil, "eth_blockNumber") }()
-		}
-		synctest.Wait()
-		start := time.Now()
-		require.NoError(t, c.CallContext(context.Background(), nil, "eth_blockNumber"))
-		require.Zero(t, time.Since(start))
-		wg.Wait()
-		require.Equal(t, 3, e.calls)
-	})
-}
-
-// A flight belongs to all its callers: one that leaves does not fail the rest, the last
-// one that leaves ends it.
-func TestGovernorFlightOutlivesItsFirstCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := bubbleGovernor(t, GovernorConfig{Rate: 1000, Burst: 100, MaxQueue: 100})
-		var aborted atomic.Int64
-		e := &stubEndpoint{answer: func(_ int, r stubRequest) stubAnswer {
-			select {
-			case <-r.ctx.Done():
-				aborted.Add(1)
-				return stubAnswer{err: r.ctx.Err()}
-			case <-time.After(10 * time.Second):
-				return stubAnswer{}
-			}
-		}}
-		c := e.dial(t, WithGovernor(g), WithMergedReads(), WithRetries(3))
-		call := func(timeout time.Duration) chan error {
-			done := make(chan error, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), timeout)
-				defer cancel()
-				done <- c.CallContext(ctx, nil, "eth_blockNumber")
-			}()
-			synctest.Wait()
-			return done
-		}
-		first, second := call(time.Second), call(time.Minute)
-		require.ErrorIs(t, <-first, context.DeadlineExceeded)
-		require.NoError(t, <-second)
-		require.Zero(t, aborted.Load())
-
-		first, second = call(time.Second), call(2*time.Second)
-		require.ErrorIs(t, <-first, context.DeadlineExceeded)
-		require.ErrorIs(t, <-second, context.DeadlineExceeded)
-		synctest.Wait()
-		require.EqualValues(t, 1, aborted.Load())
-		require.Equal(t, 2, e.calls, "and is not tried again")
-	})
-}
-
-// governorSlowConn needs a while for each write, and gives up at the deadline, half-way.
-type governorSlowConn struct {
-	net.Conn
-	pace     time.Duration
-	deadline atomic.Pointer[time.Time]
-}
-
-func (c *governorSlowConn) SetWriteDeadline(t time.Time) error {
-	c.deadline.Store(&t)
-	return c.Conn.SetWriteDeadline(t)
-}
-
-func (c *governorSlowConn) Write(b []byte) (int, error) {
-	if d := c.deadline.Load(); d != nil && time.Until(*d) < c.pace {
-		time.Sleep(time.Until(*d))
-		n, _ := c.Conn.Write(b[:len(b)/2])
-		c.Conn.Close()
-		return n, errors.New("write cut off by its deadline")
-	}
-	time.Sleep(c.pace)
-	return c.Conn.Write(b)
-}
-
 // Calls that wait until just before their deadline would be cut off while they are
 // written, and the connection with all its subscriptions would go with them.
 func TestGovernorWaitingNeverCutsAWrite(t *testing.T) {
@@ -598,13 +291,6 @@ func TestGovernorWaitingNeverCutsAWrite(t *testing.T) {
 		}
 		checkGovernorBooks(t, g)
 	})
-}
-
-// waitForCallers returns once n calls of the foreground wait for a token.
-func waitForCallers(g *Governor, n int) {
-	for g.Stats().Foreground.Waiting < n {
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // Closing a client ends the waiting of its calls, as it ends all else they wait for.

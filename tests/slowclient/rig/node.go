@@ -17,8 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/ethereum/go-ethereum/crypto"
 )
 
 // Node is a running node, or an endpoint that somebody else runs (then Pid is 0
@@ -172,23 +170,6 @@ func startOnce(b *Binary, cfg NodeConfig) (*Node, error) {
 		return nil, fmt.Errorf("%s did not come up: %w\n%s", b.Path, err, tail)
 	}
 	return n, nil
-}
-
-// importKey puts the developer's key where --dev looks for one: it takes the first account
-// there is and opens it without a password.
-func importKey(b *Binary, dir string, key *ecdsa.PrivateKey) error {
-	file, password := filepath.Join(dir, "key"), filepath.Join(dir, "password")
-	if err := crypto.SaveECDSA(file, key); err != nil {
-		return err
-	}
-	if err := os.WriteFile(password, nil, 0o600); err != nil {
-		return err
-	}
-	out, err := output(b.Path, "account", "import", "--datadir="+filepath.Join(dir, "data"), "--lightkdf", "--password="+password, file)
-	if err != nil {
-		return fmt.Errorf("%s account import: %w\n%s", b.Path, err, out)
-	}
-	return nil
 }
 
 // pageFlag is bor's: there the metrics page has an address of its own.

@@ -79,25 +79,6 @@ type PoliteReport struct {
 	Latencies []time.Duration `json:"-"` // of the calls, in the order they were answered
 }
 
-// PoliteSetup makes what polite clients of a node need once: money and a contract.
-type PoliteSetup struct {
-	Account *Account
-	Logger  common.Address
-}
-
-// NewPoliteSetup funds an account and deploys the logger.
-func NewPoliteSetup(ctx context.Context, n *Node) (*PoliteSetup, error) {
-	a, err := NewAccount(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	l, err := a.Logger(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &PoliteSetup{a, l}, nil
-}
-
 // StartPolite starts one. The set-up is nil for an endpoint without a chain of
 // ours: then only heads are followed.
 func StartPolite(ctx context.Context, n *Node, setup *PoliteSetup) (*Polite, error) {
