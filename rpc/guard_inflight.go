@@ -38,13 +38,14 @@ func (c *guardCodec) attachReader(h *handler) {
 		charge:  c.chargeMessage,
 		gone:    c.clientGone,
 		closed:  c.closed(),
+		parsing: c.g.parsing,
 		yield:   runtime.Gosched,
 	}
 	if ws, ok := c.ServerCodec.(*websocketCodec); ok {
 		c.reader.conn = ws.conn.UnderlyingConn()
 		paceControl(ws.conn, c.conn)
 		if h.batchRequestLimit > 0 {
-			ws.cutBatches(h.batchRequestLimit)
+			ws.cutBatches(h.batchRequestLimit, c.reader.beginParse)
 		}
 	}
 }
@@ -143,9 +144,43 @@ type streamReader struct {
 	charge  func(calls bool) // takes over what the message read last is charged
 	gone    func(error) bool // called when reading fails; reports whether the client has left
 	closed  <-chan any
-	yield   func()   // lets others run
-	conn    net.Conn // nil: hang-ups show in reads only
-	ahead   bool     // the goroutine reads
+	yield   func()        // lets others run
+	conn    net.Conn      // nil: hang-ups show in reads only
+	ahead   bool          // the goroutine reads
+	parsing chan struct{} // slots for large messages, of the whole guard
+	parses  bool          // holds one of them
+}
+
+// beginParse waits for leave to parse a large message that has come in whole, as large
+// bodies do (see requestScope.beginParse). The slot is held until the message is parsed.
+func (r *streamReader) beginParse(size int) error {
+	if size <= budgetStep {
+		return nil
+	}
+	select {
+	case r.parsing <- struct{}{}:
+		r.parses = true
+		return nil
+	default:
+	}
+	select {
+	case r.parsing <- struct{}{}:
+	case <-r.closed:
+		return net.ErrClosed
+	}
+	r.parses = true
+	if r.conn != nil {
+		// A pong that was due meanwhile was not read because nobody read.
+		r.conn.SetReadDeadline(time.Time{})
+	}
+	return nil
+}
+
+func (r *streamReader) endParse() {
+	if r.parses {
+		r.parses = false
+		<-r.parsing
+	}
 }
 
 func (r *streamReader) read() ([]*jsonrpcMessage, bool, error) {
@@ -176,6 +211,7 @@ func (r *streamReader) read() ([]*jsonrpcMessage, bool, error) {
 // next reads one message.
 func (r *streamReader) next() (streamMessage, error) {
 	msgs, batch, err := r.inner()
+	r.endParse()
 	if err != nil {
 		if r.gone(err) {
 			r.window.fail(err)

@@ -16,12 +16,13 @@ func (s *requestScope) attachFrame(c *jsonCodec) { c.readFrame = s.frame.take }
 // handOver returns the request as upstream is to serve it.
 func (s *requestScope) handOver(r *http.Request) *http.Request { return r }
 
-// cutBatches has the codec drop the elements of a batch beyond limit+1 while they come in.
+// cutBatches has the codec drop the elements of a batch beyond limit+1 while they come in,
+// and call before when a message of so many bytes is there to be parsed.
 //
 // It puts messages together from buffers that are used again. Upstream's way, a slice that
 // grows by a quarter whenever it is full, moves a message of 30 MiB through 150 MiB of
 // fresh memory, and a 100 bytes one takes 512.
-func (c *websocketCodec) cutBatches(limit int) {
+func (c *websocketCodec) cutBatches(limit int, before func(size int) error) {
 	var (
 		conn = c.conn
 		cfg  = bodyConfig{limit: math.MaxInt64, maxBatch: limit} // the connection has a limit of its own
@@ -38,6 +39,7 @@ func (c *websocketCodec) cutBatches(limit int) {
 			kept.Close()
 			return nil, err
 		}
-		return kept.join(), nil
+		text := kept.join()
+		return text, before(len(text))
 	}
 }

@@ -73,6 +73,45 @@ func TestGuardWSEverythingIsGivenBack(t *testing.T) {
 	s.settles(t)
 }
 
+// Large messages are parsed in turn, and small ones do not wait for them. The slot comes
+// back when a message turns out to be no JSON; who waits for it goes when the server stops.
+func TestGuardWSLargeMessagesAreParsedInTurn(t *testing.T) {
+	s := newIntakeServer(t, nil)
+	read := func(n int64) {
+		t.Helper()
+		require.Eventually(t, func() bool { return s.g.body.stats().InUse >= n }, 5*time.Second, time.Millisecond)
+	}
+	s.g.parsing <- struct{}{}
+	conn := s.dialWS(t)
+	require.NoError(t, conn.WriteMessage(websocket.TextMessage, []byte(intakeCall("hold", 100_000))))
+	read(100_000)
+	small := s.dialWS(t)
+	for range 100 { // more than enough for the large one, if it did not wait
+		require.NotNil(t, askWS(t, small, intakeCall("len", 1000)).Result)
+	}
+	require.Zero(t, s.reached.Load())
+	<-s.g.parsing
+	require.Eventually(t, func() bool { return s.reached.Load() == 1 }, 5*time.Second, time.Millisecond)
+	close(s.gate)
+
+	broken := s.dialWS(t)
+	require.NoError(t, broken.WriteMessage(websocket.TextMessage, []byte(strings.Repeat("[", 100_000))))
+	for err := error(nil); err == nil; {
+		_, _, err = broken.ReadMessage()
+	}
+	require.Eventually(t, func() bool { return len(s.g.parsing) == 0 }, 5*time.Second, time.Millisecond)
+	other := s.dialWS(t)
+	require.NotNil(t, askWS(t, other, "["+strings.Repeat(" ", 100_000)+"]").Error)
+	require.NotNil(t, askWS(t, other, intakeCall("len", 100_000)).Result)
+
+	s.g.parsing <- struct{}{}
+	require.NoError(t, s.dialWS(t).WriteMessage(websocket.TextMessage, []byte(intakeCall("len", 200_000))))
+	read(200_000)
+	s.srv.Stop()
+	require.Eventually(t, func() bool { return s.g.conns.active.Load() == 0 }, 10*time.Second, time.Millisecond)
+	<-s.g.parsing
+}
+
 // Over budget: the client reads 1013 and the reason, although it is still sending.
 func TestGuardWSOverBudgetReads1013(t *testing.T) {
 	s := newIntakeServer(t, nil)

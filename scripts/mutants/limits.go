@@ -133,6 +133,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`case err == errBodyBroken && `, `case err == errBodyBroken && !mutant("limit/body.drain-chunks") && `, ""},
 	{"body.parsing", "rpc/guard.go",
 		`make(chan struct{}, max(1, env.Procs-1))`, `make(chan struct{}, mutantOr("limit/body.parsing", 1<<20, max(1, env.Procs-1)))`, ""},
+	{"ws.parsing", "rpc/guard_inflight.go",
+		`c.reader.beginParse)`, `mutantOr("limit/ws.parsing", func(int) error { return nil }, c.reader.beginParse))`, ""},
 	{"body.answer-time", "rpc/guard_refuse.go",
 		`rc.SetWriteDeadline(time.Now().Add(refusalTime))`, `if !mutant("limit/body.answer-time") { rc.SetWriteDeadline(time.Now().Add(refusalTime)) }`, ""},
 	{"ws.batch", "rpc/guard_inflight.go",

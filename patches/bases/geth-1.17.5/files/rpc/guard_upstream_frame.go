@@ -23,13 +23,15 @@ func (s *requestScope) handOver(r *http.Request) *http.Request {
 }
 
 // cutBatches has the codec drop the elements of a batch beyond limit+1 before they
-// are built. Up to v1.17.5 every message is decoded into its raw form first.
-func (c *jsonCodec) cutBatches(limit int) {
+// are built, and call before when a message of so many bytes is there to be taken apart.
+// Up to v1.17.5 every message is decoded into its raw form first.
+func (c *jsonCodec) cutBatches(limit int, before func(size int) error) {
 	decode := c.decode
 	c.decode = func(v interface{}) error {
 		err := decode(v)
-		if raw, ok := v.(*json.RawMessage); ok {
+		if raw, ok := v.(*json.RawMessage); ok && err == nil {
 			*raw = cutBatch(*raw, limit)
+			err = before(len(*raw))
 		}
 		return err
 	}
