@@ -4,7 +4,9 @@ package rpc
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 )
 
 // callWorkers run the messages of streams in goroutines that are used again.
@@ -19,7 +21,9 @@ import (
 // A message is given to the worker that has been idle for the shortest time, since what
 // it has used last is still in the processor's caches and the collector, which halves
 // the stacks of those that use little of them, has not met it yet. If none is idle a new
-// one starts. One that has done rests, unless idleWorkers rest already.
+// one starts. One that has done rests, unless idleWorkers rest already. After restTime
+// as many end as have not been needed since it began: 300 clients that subscribe at once
+// and leave bring up to 64 workers to rest, and 2 s later all but what others use are gone.
 //
 // # Invariants
 //
@@ -33,12 +37,17 @@ type callWorkers struct {
 	mu      sync.Mutex
 	streams int           // that are open
 	idle    []*callWorker // the last to rest last
+	spare   int           // fewest that rested since retire looked
+	timer   *time.Timer   // of retire; nil: nobody rests
 }
 
 // idleWorkers is how many workers rest at most. As many calls as end before the next
 // begins find a place: with closed loops of any number of connections about as many as
 // there are processors.
 const idleWorkers = 64
+
+// restTime is how long a worker rests that is not needed, at least; at most twice as long.
+const restTime = time.Second
 
 // callWorker is a goroutine that serves one message after another.
 type callWorker struct {
@@ -66,6 +75,10 @@ func (p *callWorkers) closed() {
 	var idle []*callWorker
 	if p.streams--; p.streams == 0 {
 		idle, p.idle = p.idle, nil
+		if p.timer != nil {
+			p.timer.Stop()
+			p.timer = nil
+		}
 	}
 	p.mu.Unlock()
 	for _, w := range idle {
@@ -80,6 +93,7 @@ func (p *callWorkers) run(work streamWork) {
 	if last := len(p.idle) - 1; last >= 0 {
 		w, p.idle[last] = p.idle[last], nil
 		p.idle = p.idle[:last]
+		p.spare = min(p.spare, last)
 	}
 	p.mu.Unlock()
 	if w == nil {
@@ -107,7 +121,31 @@ func (p *callWorkers) rest(w *callWorker) bool {
 		return false
 	}
 	p.idle = append(p.idle, w)
+	if p.timer == nil {
+		p.spare = 0
+		p.timer = time.AfterFunc(restTime, p.retire)
+	}
 	return true
+}
+
+// retire ends the workers that were not needed, those that have rested for longest.
+func (p *callWorkers) retire() {
+	p.mu.Lock()
+	n := min(p.spare, len(p.idle)) // fewer if the last stream has closed meanwhile
+	ended := slices.Clone(p.idle[:n])
+	p.idle = slices.Delete(p.idle, 0, n)
+	p.spare = len(p.idle)
+	switch {
+	case p.timer == nil:
+	case p.spare > 0:
+		p.timer.Reset(restTime)
+	default:
+		p.timer = nil
+	}
+	p.mu.Unlock()
+	for _, w := range ended {
+		close(w.next)
+	}
 }
 
 // serve is what upstream's startCallProc does in its goroutine.

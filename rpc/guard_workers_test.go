@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math/rand"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,43 @@ func TestGuardWorkersModel(t *testing.T) {
 		for ; streams > 0; streams-- {
 			r.pool.closed()
 		}
+	}) // fails if a worker is left
+}
+
+// Workers that are not needed end while a stream is open; one that is needed stays.
+func TestGuardWorkersRetire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newWorkRig()
+		r.pool.open()
+		for range 20 {
+			r.begin()
+		}
+		for range 20 {
+			r.end(0)
+		}
+		synctest.Wait()
+		rest := func() []*callWorker {
+			r.pool.mu.Lock()
+			defer r.pool.mu.Unlock()
+			return slices.Clone(r.pool.idle)
+		}
+		require.Len(t, rest(), 20)
+		w := rest()[19]
+		for range 10 {
+			time.Sleep(restTime / 2)
+			r.begin()
+			r.end(0)
+			synctest.Wait()
+		}
+		require.Equal(t, []*callWorker{w}, rest())
+		time.Sleep(2*restTime + 1)
+		synctest.Wait()
+		require.Empty(t, rest())
+		r.begin()
+		r.end(0)
+		synctest.Wait()
+		require.Len(t, rest(), 1)
+		r.pool.closed()
 	}) // fails if a worker is left
 }
 

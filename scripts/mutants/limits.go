@@ -137,6 +137,8 @@ var built = []struct{ name, file, on, off, cases string }{
 		`c.reader.beginParse)`, `mutantOr("limit/ws.parsing", func(int) error { return nil }, c.reader.beginParse))`, ""},
 	{"body.answer-time", "rpc/guard_refuse.go",
 		`rc.SetWriteDeadline(time.Now().Add(refusalTime))`, `if !mutant("limit/body.answer-time") { rc.SetWriteDeadline(time.Now().Add(refusalTime)) }`, ""},
+	{"workers.rest", "rpc/guard_workers.go",
+		`time.AfterFunc(restTime,`, `time.AfterFunc(mutantOr("limit/workers.rest", time.Hour, restTime),`, ""},
 	{"ws.batch", "rpc/guard_inflight.go",
 		`if h.batchRequestLimit > 0 {`, `if h.batchRequestLimit > 0 && !mutant("limit/ws.batch") {`, "ws-batch-of-nothing"},
 	{"ws.step", "rpc/guard_intake.go",
