@@ -41,7 +41,6 @@ type messageScope struct {
 	begun bool        // first is in use
 	spare *callScope  // of the next call, if one that was refused has left it
 	few   []callScope // of the calls after that: a batch makes some at a time
-	many  bool        // there were some already
 }
 
 // How many scopes a batch makes at a time. They fill the allocator's classes of 2688 and
@@ -109,11 +108,11 @@ func (m *messageScope) newCall() *callScope {
 		m.spare = &m.first
 	default:
 		if len(m.few) == 0 {
-			m.few = make([]callScope, fewScopes)
-			if m.many {
-				m.few = make([]callScope, manyScopes)
+			n := fewScopes
+			if m.few != nil { // used up: it is a long batch
+				n = manyScopes
 			}
-			m.many = true
+			m.few = make([]callScope, n)
 		}
 		m.spare, m.few = &m.few[0], m.few[1:]
 	}
