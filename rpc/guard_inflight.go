@@ -169,11 +169,15 @@ func (r *streamReader) beginParse(size int) error {
 		return net.ErrClosed
 	}
 	r.parses = true
+	r.readsAgain()
+	return nil
+}
+
+// readsAgain takes back the deadline of a pong that was not read because nobody read.
+func (r *streamReader) readsAgain() {
 	if r.conn != nil {
-		// A pong that was due meanwhile was not read because nobody read.
 		r.conn.SetReadDeadline(time.Time{})
 	}
-	return nil
 }
 
 func (r *streamReader) endParse() {
@@ -272,9 +276,6 @@ func (r *streamReader) pause() bool {
 			return false
 		}
 	}
-	if r.conn != nil {
-		// A pong that was due meanwhile was not read because nobody read.
-		r.conn.SetReadDeadline(time.Time{})
-	}
+	r.readsAgain()
 	return true
 }

@@ -111,7 +111,6 @@ func (h *handler) handleNonBatchCall(cp *callProc, msg *jsonrpcMessage) {
 // runDirectly serves a call and answers it. cancel ends the context of cp; it may be nil
 // if the call has all the time it likes.
 func (m *messageScope) runDirectly(h *handler, cp *callProc, msg *jsonrpcMessage, cancel context.CancelFunc) {
-	start := time.Now()
 	if timeout, limited := ContextRequestTimeout(cp.ctx); limited {
 		timer := time.AfterFunc(timeout, func() {
 			cancel()
@@ -119,11 +118,7 @@ func (m *messageScope) runDirectly(h *handler, cp *callProc, msg *jsonrpcMessage
 		})
 		defer timer.Stop() // one that fires now finds the call answered
 	}
-	resp := h.handleCall(cp, msg)
-	if resp.Error != nil {
-		m.logFailure(h, msg, resp, time.Since(start))
-	}
-	m.answer(h, resp, false)
+	m.answer(h, m.callQuietly(h, cp, msg), false)
 }
 
 // handleEntry stands in front of upstream's handleCallMsg for the entries of a batch. The
@@ -134,6 +129,11 @@ func (h *handler) handleEntry(cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage
 	if m == nil || !m.quiet || !msg.isCall() || msg.isNotification() {
 		return h.handleCallMsg(cp, msg)
 	}
+	return m.callQuietly(h, cp, msg)
+}
+
+// callQuietly runs a call and logs no more of it than that it has failed.
+func (m *messageScope) callQuietly(h *handler, cp *callProc, msg *jsonrpcMessage) *jsonrpcMessage {
 	start := time.Now()
 	resp := h.handleCall(cp, msg)
 	if resp.Error != nil {
