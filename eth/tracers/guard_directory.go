@@ -50,15 +50,14 @@ func meterTrace(ctx context.Context, txctx *Context, wanted *TraceConfig) (confi
 
 // newMeteredTracer makes the tracer that the client of a transaction's trace wants.
 // construct makes one of the directory by its name.
-func newMeteredTracer(txctx *Context, construct constructor) (*Tracer, error) {
+func newMeteredTracer(txctx *Context, construct constructor) (madeTracer, error) {
 	v, ok := meteredTraces.LoadAndDelete(txctx)
 	if !ok {
 		return nil, fmt.Errorf("tracer %q cannot be asked for", meteredTracer)
 	}
 	t := v.(*meteredTrace)
 	if t.wanted.Tracer == nil {
-		l := newGuardLogger(t.call, t.wanted.Config)
-		return &Tracer{Hooks: l.Hooks(), GetResult: l.GetResult, Stop: l.Stop}, nil
+		return newGuardLogger(&traceMeter{call: t.call}, t.wanted.Config), nil
 	}
 	return newGuardTracer(t.call, *t.wanted.Tracer, t.wanted.TracerConfig, construct)
 }

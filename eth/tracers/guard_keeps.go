@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/ethereum/go-ethereum/core/tracing"
-	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/core/vm"
 )
 
@@ -109,19 +107,20 @@ func (m *traceMeter) exit(depth int, output []byte) {
 	}
 }
 
-func (m *traceMeter) log(log *types.Log) {
+// log counts a log with bytes of data and a number of topics.
+func (m *traceMeter) log(data, topics int) {
 	if n := m.keeps.frames; n > 0 {
-		m.add(n*(2*int64(len(log.Data))+70*int64(len(log.Topics))), n*logOverhead)
+		m.add(n*(2*int64(data)+70*int64(topics)), n*logOverhead)
 	}
 }
 
 // opcode counts what is hashed, and a first access to a slot or an account, which is
 // told by its price: what was accessed before costs 100.
-func (m *traceMeter) opcode(op byte, cost uint64, scope tracing.OpContext) {
-	switch vm.OpCode(op) {
+func (m *traceMeter) opcode(op vm.OpCode, cost uint64, scope opScope) {
+	switch op {
 	case vm.KECCAK256:
 		if n := m.keeps.hashed; n > 0 {
-			stack := scope.StackData()
+			stack := stackOf(scope)
 			if len(stack) < 2 {
 				return // the machine is about to fail
 			}

@@ -7,7 +7,11 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/holiman/uint256"
+	"github.com/stretchr/testify/require"
+
 	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/vm"
 )
 
 func TestGuardStreamReplyEqualsJSON(t *testing.T) {
@@ -71,4 +75,20 @@ func TestGuardUsesJavaScript(t *testing.T) {
 			t.Errorf("mux %s: %v", cfg, got)
 		}
 	}
+}
+
+// The default tracer is charged for each step when it is recorded, not for all of them once
+// the result is made. Which steps those are says the text they make.
+func TestGuardLoggerIsChargedEachStep(t *testing.T) {
+	m := new(traceMeter)
+	machine, result := loggedMachine(m)
+	var sum int64
+	for n := range 5 {
+		machine.step(vm.PUSH1, 3, make([]uint256.Int, n)...)
+		require.Greater(t, m.output, sum, "after step %d", n)
+		sum = m.output
+	}
+	text, err := result()
+	require.NoError(t, err)
+	require.InDelta(t, len(text), sum, 100, "all but the envelope")
 }

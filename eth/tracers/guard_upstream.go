@@ -7,6 +7,7 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/tracing"
+	"github.com/ethereum/go-ethereum/core/vm"
 )
 
 // What upstream's releases spell differently, in one place: a base for older ones
@@ -28,7 +29,7 @@ func meterHooksV2(hooks *tracing.Hooks, m *traceMeter) {
 	}
 	if opcode := hooks.OnOpcodeV2; opcode != nil {
 		hooks.OnOpcodeV2 = func(pc uint64, op byte, gas, cost tracing.Gas, scope tracing.OpContext, rData []byte, depth int, err error) {
-			m.opcode(op, cost.Execution, scope)
+			m.opcode(vm.OpCode(op), cost.Execution, scope)
 			opcode(pc, op, gas, cost, scope, rData, depth, err)
 		}
 	}

@@ -8,19 +8,19 @@ import "encoding/json"
 // configuration.
 
 // constructor makes a tracer of the directory for a transaction.
-type constructor func(name string, cfg json.RawMessage) (*Tracer, error)
+type constructor func(name string, cfg json.RawMessage) (madeTracer, error)
 
 func init() {
-	DefaultDirectory.Register(meteredTracer, func(txctx *Context, _ json.RawMessage) (*Tracer, error) {
-		return newMeteredTracer(txctx, func(name string, cfg json.RawMessage) (*Tracer, error) {
+	DefaultDirectory.Register(meteredTracer, func(txctx *Context, _ json.RawMessage) (madeTracer, error) {
+		return newMeteredTracer(txctx, func(name string, cfg json.RawMessage) (madeTracer, error) {
 			return DefaultDirectory.New(name, txctx, cfg)
 		})
 	}, false)
 }
 
 // afterwards has do see what construct makes.
-func afterwards(construct ctorFn, do func(*Tracer)) ctorFn {
-	return func(txctx *Context, cfg json.RawMessage) (*Tracer, error) {
+func afterwards(construct ctorFn, do func(madeTracer)) ctorFn {
+	return func(txctx *Context, cfg json.RawMessage) (madeTracer, error) {
 		t, err := construct(txctx, cfg)
 		if err == nil {
 			do(t)
