@@ -14,25 +14,14 @@ import (
 // What it finds is counted by the call's meter as it is found, and the query stops
 // when that does not fit: at reply.max, or when all replies together are too many.
 
-// logBytes is what a found log holds: itself, its topics, and its data, which keeps
-// the cached logs of a whole block alive at worst.
-func logBytes(log *types.Log) int64 {
-	const fixed = 192
-	return fixed + 32*int64(len(log.Topics)) + int64(len(log.Data))
-}
-
 // blockLogs stands in front of upstream's function of that name.
 func (f *Filter) blockLogs(ctx context.Context, header *types.Header) ([]*types.Log, error) {
 	logs, err := f.blockLogsUnguarded(ctx, header)
 	if err != nil {
 		return logs, err
 	}
-	meter := rpc.BuildMeterFromContext(ctx)
-	if meter == nil {
-		return logs, nil
-	}
-	for _, log := range logs {
-		if err := meter.Add(logBytes(log)); err != nil {
+	if meter := rpc.BuildMeterFromContext(ctx); meter != nil {
+		if err := meter.Add(logsSize(logs)); err != nil {
 			return nil, err
 		}
 	}
@@ -60,7 +49,7 @@ func (m *meteredMatcher) GetLogByLvIndex(ctx context.Context, index uint64) (*ty
 	if err != nil || log == nil {
 		return log, err
 	}
-	if err := m.meter.Add(logBytes(log)); err != nil {
+	if err := m.meter.Add(logsSize([]*types.Log{log})); err != nil {
 		return nil, err
 	}
 	return log, nil

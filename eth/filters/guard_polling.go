@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/metrics"
 	"github.com/ethereum/go-ethereum/rpc"
@@ -219,28 +218,6 @@ func (api *FilterAPI) GetFilterChanges(id rpc.ID) (any, error) {
 		api.guard().addLocked(p, left-p.queued)
 	}
 	return changes, err
-}
-
-// Sizes in bytes of what waits in a filter. Transactions and logs are shared with
-// other filters and with the pool, but any filter may be the last to hold them.
-const (
-	hashSize = common.HashLength
-	logSize  = 256 // without topics and data
-	txSize   = 256 // without its encoding
-)
-
-func txsSize(txs []*types.Transaction) (size int64) {
-	for _, tx := range txs {
-		size += txSize + int64(tx.Size())
-	}
-	return size
-}
-
-func logsSize(logs []*types.Log) (size int64) {
-	for _, log := range logs {
-		size += logSize + int64(len(log.Topics)*common.HashLength+len(log.Data))
-	}
-	return size
 }
 
 func queuedSize(f *filter) int64 {

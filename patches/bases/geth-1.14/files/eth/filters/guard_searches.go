@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: LGPL-3.0-or-later
+
+package filters
+
+import (
+	"context"
+
+	"github.com/ethereum/go-ethereum/core/types"
+	"github.com/ethereum/go-ethereum/rpc"
+)
+
+// A log query holds what it has found until it ends, over any number of blocks.
+// What it finds is counted by the call's meter as it is found, and the query stops
+// when that does not fit: at reply.max, or when all replies together are too many.
+// In these releases a search through the index ends in the same function for each block
+// as one without.
+
+// checkMatches stands in front of upstream's function of that name.
+func (f *Filter) checkMatches(ctx context.Context, header *types.Header) ([]*types.Log, error) {
+	logs, err := f.checkMatchesUnguarded(ctx, header)
+	if err != nil {
+		return logs, err
+	}
+	if meter := rpc.BuildMeterFromContext(ctx); meter != nil {
+		if err := meter.Add(logsSize(logs)); err != nil {
+			return nil, err
+		}
+	}
+	return logs, nil
+}
