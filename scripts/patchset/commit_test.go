@@ -102,4 +102,25 @@ func TestSeriesIsTakenByGitAm(t *testing.T) {
 	write(t, "build/other/notes", "mine")
 	w.fails([]string{"notes"}, "series", "--out", "build/other")
 	w.fails([]string{"--out"}, "series")
+
+	// Somebody else's patches are not ours to remove, whatever they are called.
+	theirs := "From " + strings.Repeat("1", 40) + " Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH] x\n\n---\n"
+	for _, name := range []string{"mine.patch", "0001-theirs.patch"} {
+		at := "build/with-" + name + "/" + name
+		write(t, at, theirs)
+		w.fails([]string{name, "--out"}, "series", "--out", filepath.Dir(at))
+		if got := snapshot(t, filepath.Dir(at)); len(got) != 1 || got[name] != theirs {
+			t.Errorf("%s was touched: %v", at, got)
+		}
+	}
+	// A mail that cannot be made leaves what is there.
+	w.edit("patches/call.patch", "Subject: rpc: wrap", "Subject: rpc: wräp")
+	w.same("build/series", func() { w.fails([]string{"plain ASCII"}, "series", "--out", "build/series") })
+	w.edit("patches/call.patch", "Subject: rpc: wräp", "Subject: rpc: wrap")
+	// A patch that is no longer in the series takes its mail along.
+	w.write("patches/series", "field\ncall\n")
+	w.ok("series", "--out", "build/series")
+	if got := snapshot(t, "build/series"); len(got) != 2 || got["0002-call.patch"] == "" {
+		t.Errorf("mails of a shorter series: %d", len(got))
+	}
 }

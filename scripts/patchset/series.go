@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"rpcguard/scripts/patchset/internal/diff"
@@ -30,21 +33,8 @@ func (r *repo) writeSeries(dir, base string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if old, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(old) > 0 {
-		for _, name := range old {
-			if !strings.HasSuffix(name, ".patch") {
-				return fmt.Errorf("%s holds %s, which is no part of a series; name an empty directory", dir, filepath.Base(name))
-			}
-		}
-		for _, name := range old {
-			if err := os.Remove(name); err != nil {
-				return err
-			}
-		}
-	}
+	mails := make(map[string][]byte)
+	var told []string
 	for i, q := range p.set.Patches {
 		own, err := p.ownChanges(i)
 		if err != nil {
@@ -55,13 +45,60 @@ func (r *repo) writeSeries(dir, base string, out io.Writer) error {
 			return err
 		}
 		name := fmt.Sprintf("%04d-%s.patch", i+1, q.Name)
-		if err := os.WriteFile(filepath.Join(dir, name), mail, 0o644); err != nil {
+		mails[name] = mail
+		told = append(told, fmt.Sprintf("%s: %d hunks, %d own files", name, q.Hunks(), len(own)))
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	old, err := oldMails(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(mails)) {
+		if err := os.WriteFile(filepath.Join(dir, name), mails[name], 0o644); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s: %d hunks, %d own files\n", name, q.Hunks(), len(own))
 	}
+	for _, name := range old {
+		if mails[name] == nil {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintln(out, strings.Join(told, "\n"))
 	fmt.Fprintf(out, "for %s: git am %s/*.patch\n", version, dir)
 	return nil
+}
+
+// mailHead begins every mail of ours and, by its From: line, nobody else's.
+var mailHead = fmt.Sprintf("From %s Mon Sep 17 00:00:00 2001\nFrom: %s <%s>\n", strings.Repeat("0", 40), git.Name, git.Email)
+
+var mailName = regexp.MustCompile(`^[0-9]{4}-.+\.patch$`)
+
+// oldMails lists what an earlier run left in a directory, which may hold nothing
+// else: git am is given all that lies there, and what is removed has to be ours.
+func oldMails(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && mailName.MatchString(e.Name()) {
+			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				return nil, err
+			}
+			if bytes.HasPrefix(data, []byte(mailHead)) {
+				out = append(out, e.Name())
+				continue
+			}
+		}
+		return nil, fmt.Errorf("%s holds %s, which is no part of a series of ours; name an empty directory with --out", dir, e.Name())
+	}
+	return out, nil
 }
 
 // mail is one patch as git format-patch would send it.
@@ -78,7 +115,7 @@ func mail(p *diff.Patch, own []tree.Change, n, of int) ([]byte, error) {
 		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "From %s Mon Sep 17 00:00:00 2001\nFrom: %s <%s>\nDate: %s\nSubject: [PATCH %d/%d] %s\n", strings.Repeat("0", 40), git.Name, git.Email, git.MailDate, n, of, subject(p))
+	fmt.Fprintf(&b, "%sDate: %s\nSubject: [PATCH %d/%d] %s\n", mailHead, git.MailDate, n, of, subject(p))
 	fmt.Fprintf(&b, "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n\n%s---\n\n", text)
 	b.Write(p.Diff())
 	for _, c := range own {
