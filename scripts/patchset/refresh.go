@@ -168,8 +168,11 @@ func (l *laid) refresh(base, into string, only selection, all bool, out io.Write
 		want[path] = diff.Join(texts(h.state(last)))
 		for j := 1; j <= last; j++ {
 			from, to := diff.Join(texts(h.state(j-1))), diff.Join(texts(h.state(j)))
-			if from != before[j-1] || to != before[j] {
-				work[j-1].Put(path, diff.Make(path, from, to))
+			if from == before[j-1] && to == before[j] {
+				continue
+			}
+			if err := remade(work[j-1], path, before[j-1], diff.Make(path, from, to), p.set.Base); err != nil {
+				refused = append(refused, err.Error())
 			}
 		}
 	}
@@ -177,7 +180,7 @@ func (l *laid) refresh(base, into string, only selection, all bool, out io.Write
 		return fmt.Errorf("nothing was written:\n%s", strings.Join(refused, "\n"))
 	}
 	if all {
-		if err := remake(work, module.Read); err != nil {
+		if err := remake(work, module.Read, p.set.Base); err != nil {
 			return err
 		}
 	}
@@ -207,8 +210,20 @@ func (r *repo) newPatch(name string) *diff.Patch {
 		"Reason: TODO why upstream's own lines have to change\nHooks: TODO file and declaration, one a line\nUpstream-Status: not offered\n"}
 }
 
+// remade puts a section that was made anew into a patch, with what other releases
+// have in place of its hunks; text is what the old section was made for.
+func remade(p *diff.Patch, path, text string, f *diff.File, base string) error {
+	if old := p.File(path); old != nil {
+		if h := f.Keep(old, text); h != nil {
+			return fmt.Errorf("%s: %s.patch has alternatives for the hunk in %s, for other trees of base %s: edit it by hand there", path, p.Name, h.Decl, base)
+		}
+	}
+	p.Put(path, f)
+	return nil
+}
+
 // remake writes every section anew from the texts.
-func remake(patches []*diff.Patch, read reader) error {
+func remake(patches []*diff.Patch, read reader, base string) error {
 	text := make(map[string]string)
 	for _, p := range patches {
 		for _, f := range slices.Clone(p.Files) {
@@ -223,11 +238,36 @@ func remake(patches []*diff.Patch, read reader) error {
 			if len(misses) > 0 {
 				return misses[0]
 			}
-			p.Put(f.Path, diff.Make(f.Path, text[f.Path], next))
+			if err := remade(p, f.Path, text[f.Path], diff.Make(f.Path, text[f.Path], next), base); err != nil {
+				return fmt.Errorf("nothing was written: %w", err)
+			}
 			text[f.Path] = next
 		}
 	}
 	return nil
+}
+
+// variant is the file of a base for a patch: what of it is not in the patch below
+// already, nil if there is neither anything of that kind nor a file.
+func (l *laid) variant(q, below *diff.Patch, base, at string) ([]byte, error) {
+	head := fmt.Sprintf("What of patches/%s.patch is different on %s.\n", q.Name, base)
+	data, err := os.ReadFile(at)
+	there := err == nil
+	if there {
+		v, err := diff.ParseVariant(q.Name, data)
+		if err != nil {
+			return nil, err
+		}
+		head = v.Head
+	}
+	v := q.Variant(below, head)
+	switch {
+	case v != nil:
+		return v.Format(), nil
+	case there:
+		return nil, fmt.Errorf("%s is no longer different on base %s; remove %s.patch there", q.Name, base, q.Name)
+	}
+	return nil, nil
 }
 
 // writePatches checks the new series against upstream, writes what differs and
@@ -245,44 +285,49 @@ func (l *laid) writePatches(base string, old, work []*diff.Patch, want map[strin
 	var changes []tree.Change
 	for i, q := range work {
 		data := q.Format()
-		again, err := diff.Parse(q.Name, data)
-		if err != nil {
+		if i < len(old) && bytes.Equal(data, old[i].Format()) {
+			continue // parsing it anew would lose its alternatives
+		}
+		if work[i], err = diff.Parse(q.Name, data); err != nil {
 			return fmt.Errorf("nothing was written: %w", err)
 		}
-		work[i] = again
-		if i < len(old) && bytes.Equal(data, old[i].Format()) {
-			continue
-		}
+		at := filepath.Join(dirs[0], q.Name+".patch")
 		// Another base never changes the patch of the main one: its edit becomes
 		// a variant that holds only what differs.
 		if len(dirs) > 1 && i < len(old) {
-			below, err := loadPatch(dirs[1:], q.Name)
-			if err == nil {
-				for _, f := range old[i].Files {
-					if slices.ContainsFunc(f.Hunks, func(h *diff.Hunk) bool { return len(h.Alt) > 1 }) {
-						return fmt.Errorf("nothing was written: %s.patch of base %s holds alternatives for %s; edit it by hand", q.Name, base, f.Path)
-					}
+			if below, err := loadPatch(dirs[1:], q.Name); err == nil {
+				if data, err = l.variant(q, below, base, at); err != nil {
+					return fmt.Errorf("nothing was written: %w", err)
 				}
-				head := fmt.Sprintf("What of patches/%s.patch is different on %s.\n", q.Name, base)
-				if data, err := os.ReadFile(filepath.Join(dirs[0], q.Name+".patch")); err == nil {
-					if v, err := diff.ParseVariant(q.Name, data); err == nil {
-						head = v.Head
-					}
+				// From here on it is what the next run will read.
+				work[i] = below
+				if data == nil {
+					continue
 				}
-				v := again.Variant(below, head)
-				if v == nil {
-					return fmt.Errorf("nothing was written: %s is no longer different on base %s; remove %s.patch there", q.Name, base, q.Name)
+				v, err := diff.ParseVariant(q.Name, data)
+				if err != nil {
+					return fmt.Errorf("nothing was written: %w", err)
 				}
-				data = v.Format()
+				work[i] = below.Merge(v)
 			}
 		}
-		name, err := filepath.Rel(l.repo.root, filepath.Join(dirs[0], q.Name+".patch"))
+		if now, err := os.ReadFile(at); err == nil && bytes.Equal(now, data) {
+			continue
+		}
+		name, err := filepath.Rel(l.repo.root, at)
 		if err != nil {
 			return err
 		}
 		changes = append(changes, tree.Change{Path: filepath.ToSlash(name), Data: data})
 	}
-	next := &set{Base: base, Patches: work}
+	desc, err := l.repo.describe(base)
+	if err != nil {
+		return err
+	}
+	next := &set{Base: base, Patches: slices.Clone(work)}
+	if err := next.leaveOut(desc.optional, read, false); err != nil {
+		return err
+	}
 	p, err := planSet(next, read, false)
 	if err != nil {
 		return fmt.Errorf("nothing was written: the new patches do not apply strictly: %w", err)

@@ -123,8 +123,8 @@ func (p *Patch) Without(path, decl string) *Patch {
 	return out
 }
 
-// Variant returns what of p is not in main already, nil if nothing is: the
-// inverse of Merge.
+// Variant returns what of p is not in main already, alternatives included, nil if
+// nothing is: the inverse of Merge.
 func (p *Patch) Variant(main *Patch, head string) *Patch {
 	out := &Patch{Name: p.Name, Head: head}
 	for _, f := range p.Files {
@@ -133,10 +133,10 @@ func (p *Patch) Variant(main *Patch, head string) *Patch {
 			here = &File{Path: f.Path}
 		)
 		for _, h := range f.Hunks {
-			if mf == nil || !slices.ContainsFunc(mf.Hunks, func(o *Hunk) bool {
-				return o.Decl == h.Decl && slices.Equal(o.Lines, h.Lines)
-			}) {
-				here.Hunks = append(here.Hunks, h)
+			for _, c := range h.choices() {
+				if mf == nil || !mf.has(c) {
+					here.Hunks = append(here.Hunks, c)
+				}
 			}
 		}
 		if len(here.Hunks) > 0 {
@@ -147,6 +147,42 @@ func (p *Patch) Variant(main *Patch, head string) *Patch {
 		return nil
 	}
 	return out
+}
+
+// has tells whether a hunk stands in a section, be it as an alternative.
+func (f *File) has(h *Hunk) bool {
+	return slices.ContainsFunc(f.Hunks, func(o *Hunk) bool {
+		return slices.ContainsFunc(o.choices(), func(c *Hunk) bool { return c.Decl == h.Decl && slices.Equal(c.Lines, h.Lines) })
+	})
+}
+
+// Keep gives a section that was made anew from a text the alternatives of the one
+// it replaces: what a release has no use for, others have. A hunk whose change is
+// the same keeps them; one that changed may replace the only alternative that a
+// base has, if that is the one in use. Any other is returned: whether the change
+// goes for the alternatives, too, nobody can tell from here. f may be nil, for a
+// section of which nothing is left.
+func (f *File) Keep(old *File, text string) *Hunk {
+	used := old.Choose(text, false)
+	for i, o := range old.Hunks {
+		if len(o.Alt) == 0 {
+			continue
+		}
+		u, at := used.Hunks[i], -1
+		if f != nil {
+			at = only(f.Hunks, func(h *Hunk) bool { return sameChange(h, u) && h.Decl == u.Decl })
+		}
+		switch {
+		case at < 0 && (u != o || len(o.Alt) > 1):
+			return u
+		case at < 0:
+		case u != o:
+			f.Hunks[at] = o
+		default:
+			f.Hunks[at].Alt = o.Alt
+		}
+	}
+	return nil
 }
 
 // sameChange tells whether two hunks add and remove the same lines.
