@@ -113,6 +113,9 @@ func run(argv []string, out, errs io.Writer) int {
 		}
 		r, err := findRepo()
 		if err == nil {
+			err = r.putBack(out)
+		}
+		if err == nil {
 			fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 			fs.SetOutput(io.Discard) // errors are told once, with the usage
 			err = c.run(&call{repo: r, flags: fs, argv: argv[1:], out: out})

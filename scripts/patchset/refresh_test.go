@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"rpcguard/scripts/patchset/internal/tree"
 )
 
 // oldBase adds a base whose variants are in use on v0.9.0 and not on v1.1.0.
@@ -75,4 +77,28 @@ func TestRefreshWritesVariantInUse(t *testing.T) {
 		t.Errorf("open.patch of the base:\n%s", got)
 	}
 	w.ok(on("fork")...)
+}
+
+// What a refresh that was killed between two patches left is put back by the next
+// command, whatever that is.
+func TestCutRefreshIsPutBack(t *testing.T) {
+	for _, next := range [][]string{{"status"}, {"refresh"}, {"fork"}, {"lift", "--to", "v1.1.0", "--no-test"}} {
+		w := newWorld(t)
+		w.commitAll()
+		w.ok("fork")
+		at, err := tree.Open(w.dir, patchesJournal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		field := w.read("patches/field.patch")
+		if err := at.Write([]tree.Change{{Path: "patches/field.patch", Data: []byte("new")}}, "", nil); err != nil {
+			t.Fatal(err)
+		}
+		if out := w.ok(next...); !strings.Contains(out, "cut off") || w.read("patches/field.patch") != field && next[0] != "lift" {
+			t.Errorf("%v: %s\n%s", next, out, w.read("patches/field.patch"))
+		}
+		if out := w.ok("status"); strings.Contains(out, "cut off") {
+			t.Errorf("told twice: %s", out)
+		}
+	}
 }
