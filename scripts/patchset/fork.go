@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"rpcguard/scripts/patchset/internal/diff"
 	"rpcguard/scripts/patchset/internal/git"
 )
 
@@ -75,10 +74,7 @@ func (l *laid) rel() string {
 // dirty lists the tracked files that differ from what was laid, commits on top
 // of it included.
 func (l *laid) dirty() ([]string, error) {
-	if _, err := l.git.Run("update-index", "-q", "--refresh"); err != nil && !strings.Contains(err.Error(), "exit status 1") {
-		return nil, err
-	}
-	return l.git.Lines("diff", "--no-ext-diff", "--no-renames", "--name-only", "-z", l.ref(refHead), "--")
+	return l.dirtySince(l.ref(refHead))
 }
 
 // lay brings the tree to the pinned (or another) release with all patches in.
@@ -116,16 +112,35 @@ func (l *laid) lay(base string, force bool, out io.Writer) error {
 		return err
 	}
 	laidHead := l.ref(refHead)
+	edits, old, err := l.cut()
+	if err != nil && !force {
+		return err
+	}
+	if edits == "" {
+		old = laidHead
+	}
+	move := laidHead != head || force || edits != ""
 	var kept map[string]string
-	if laidHead != "" && laidHead != head && !force {
-		if kept, err = l.carry(laidHead, head); err != nil {
+	if laidHead != "" && move && !force {
+		if kept, err = l.carry(old, edits, head); err != nil {
 			return err
 		}
 	}
 	if err := l.checkLinks(p.set, force); err != nil {
 		return err
 	}
-	if laidHead != head || force {
+	// From here to the end a kill must find the edits somewhere.
+	if laidHead != "" && move && !force {
+		if edits == "" {
+			_, err = l.keepEdits(refEdits, old)
+		} else {
+			err = l.tellCut(edits, old, head, out)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if move {
 		if _, err := l.git.Run("symbolic-ref", "HEAD", branch); err != nil {
 			return err
 		}
@@ -142,6 +157,11 @@ func (l *laid) lay(base string, force bool, out io.Writer) error {
 		}
 		fmt.Fprintf(out, "%s/%s: edits carried over\n", l.rel(), path)
 	}
+	if l.ref(refEdits) != "" {
+		if _, err := l.git.Run("update-ref", "-d", refEdits); err != nil {
+			return err
+		}
+	}
 	linked, removed, err := l.link(p.set)
 	if err != nil {
 		return err
@@ -157,44 +177,6 @@ func (l *laid) lay(base string, force bool, out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s %s, base %s, %d patches, %d hunks, %d own files (%d links new, %d stale removed)\n",
 		l.rel(), l.version, state, p.set.Base, len(p.set.Patches), hunks, len(p.set.Own), linked, removed)
 	return nil
-}
-
-// carry works out edited hooks on top of a new state: the edits since the old
-// one are placed strictly, as a patch would be. It returns the files that differ
-// from the new state. What has no place there is a refusal, nothing is lost.
-func (l *laid) carry(old, head string) (map[string]string, error) {
-	files, err := l.dirty()
-	if err != nil || len(files) == 0 {
-		return nil, err
-	}
-	kept := make(map[string]string)
-	for _, path := range files {
-		refuse := func(why string) error {
-			return fmt.Errorf("%s/%s has edits that are not in patches/ yet, and patches/ changed: %s\nset patches/ back and run `patchset refresh`, which writes edits to patches/; --force throws them away", l.rel(), path, why)
-		}
-		now, err := os.ReadFile(filepath.Join(l.dir, filepath.FromSlash(path)))
-		if err != nil {
-			return nil, refuse("it was removed")
-		}
-		was, err1 := l.show(old, path)
-		next, err2 := l.show(head, path)
-		if err1 != nil || err2 != nil {
-			return nil, refuse("it is not upstream's file in both states")
-		}
-		if string(now) == next {
-			continue // refreshed already
-		}
-		section := diff.Make(path, was, string(now))
-		if section == nil {
-			continue
-		}
-		text, misses := section.Apply(next, false)
-		if len(misses) > 0 {
-			return nil, refuse(misses[0].Error())
-		}
-		kept[path] = text
-	}
-	return kept, nil
 }
 
 // show returns a file of a commit, byte for byte.

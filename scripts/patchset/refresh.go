@@ -60,6 +60,9 @@ func (l *laid) refresh(base, into string, only selection, all bool, out io.Write
 	if l.ref(refHead) == "" {
 		return fmt.Errorf("%s is not laid yet; run `patchset fork`", l.rel())
 	}
+	if l.ref(refEdits) != "" {
+		return fmt.Errorf("an earlier `patchset fork` was cut off while it carried edits over in %s; run it again first", l.rel())
+	}
 	upstream, src, err := l.importUpstream()
 	if err != nil {
 		return err
