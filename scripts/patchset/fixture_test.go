@@ -17,11 +17,12 @@ import (
 )
 
 // The synthetic upstream: two files, three releases. In v1.1.0 everything moved
-// down, v1.2.0 lost a function whose lines stand in its neighbour as well, and
-// v0.9.0 is an older kind of tree that only base "old" fits.
+// down, v1.2.0 lost a function whose lines stand in its neighbour as well, v1.3.0
+// has one more file, of which v1.4.0 lost lines between two hunks, and v0.9.0 is an older kind of tree that only base "old" fits.
 const (
 	servers = "package rpc\n\n// Server serves.\ntype Server struct {\n\trun bool\n}\n\nfunc (s *Server) open() {\n\ts.run = true\n}\n\nfunc (s *Server) reopen() {\n\ts.run = true\n}\n"
 	handler = "package rpc\n\n// handle handles.\nfunc handle() int {\n\tone()\n\ttwo()\n\treturn 2\n}\n\nfunc one() {}\nfunc two() {}\n"
+	pair    = "package rpc\n\nfunc pair() {\n\tone()\n\ttwo()\n\n\ttwo()\n\tthree()\n}\n"
 	gomod   = "module github.com/ethereum/go-ethereum\n\ngo 1.25\n"
 )
 
@@ -33,6 +34,8 @@ func releases() map[string]map[string]string {
 		"v1.0.0": {"go.mod": gomod, "rpc/server.go": servers, "rpc/handler.go": handler, "README": "crlf\r\nline\r\n", ".gitattributes": "* text=auto\n", ".gitignore": "*.log\n", "x.log": "kept\n"},
 		"v1.1.0": {"go.mod": gomod, "rpc/server.go": moved, "rpc/handler.go": handler},
 		"v1.2.0": {"go.mod": gomod, "rpc/server.go": lost, "rpc/handler.go": handler},
+		"v1.3.0": {"go.mod": gomod, "rpc/server.go": servers, "rpc/handler.go": handler, "rpc/pair.go": pair},
+		"v1.4.0": {"go.mod": gomod, "rpc/server.go": servers, "rpc/handler.go": handler, "rpc/pair.go": strings.Replace(pair, "\ttwo()\n\n", "", 1)},
 		"v0.9.0": {"go.mod": strings.Replace(gomod, "1.25", "1.20", 1), "rpc/server.go": strings.ReplaceAll(old, "s.run", "s.is"), "rpc/handler.go": handler},
 	}
 }

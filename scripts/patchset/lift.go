@@ -3,18 +3,16 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 
-	"rpcguard/scripts/patchset/internal/diff"
 	"rpcguard/scripts/patchset/internal/tree"
 )
 
@@ -23,23 +21,7 @@ import (
 // moves, patches/ is written anew and the checks run. If not, the patches are
 // written without the hunks that have none, the new release is laid under
 // build/fork, and those hunks are made there by hand and given back to their
-// patches with refresh; --continue then looks whether every one is back.
-
-// liftState is kept in build/lift while a lift waits for hands.
-type liftState struct {
-	From, To string
-	Lost     []lostHunk
-	Series   string // the order file as it was
-}
-
-type lostHunk struct {
-	Patch, Path, Decl string
-	Hunks             int // that the patch had in this file
-}
-
-func (r *repo) liftDir(parts ...string) string {
-	return r.path(append([]string{"build", "lift"}, parts...)...)
-}
+// patches with refresh; --continue then looks whether every one is back or dropped.
 
 // liftOptions says what a lift does beyond what it reports.
 type liftOptions struct {
@@ -85,11 +67,23 @@ func (r *repo) lift(from, to, base, history string, o liftOptions, out io.Writer
 	if err != nil {
 		return err
 	}
+	unfit, err := r.unfit(p.set, trees[1].Read)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "lift from %s to %s, base %s\n", from, to, p.set.Base)
-	if err := printFates(fates, trees[0].Read, from, to, history, out); err != nil {
+	if err := printFates(append(fates, unfit...), from, to, history, out); err != nil {
 		return err
 	}
 	lost := slices.DeleteFunc(slices.Clone(fates), func(f *fate) bool { return f.miss == nil })
+	// No lift mends that: what goes with the release has to be there first.
+	if len(unfit) > 0 {
+		next := "mend the own files and the probes in the file `base`, and keep what they are now under patches/bases/NAME"
+		if q, err := r.choose(trees[1].Read, "", false); err == nil {
+			next = "base " + q.set.Base + " fits it as it is"
+		}
+		return fmt.Errorf("%s is not for base %s, and nothing was changed: %s; %d hunks have no place there\n%s", to, p.set.Base, unfit[0].why, len(lost), next)
+	}
 	if dry {
 		if len(lost) > 0 {
 			return fmt.Errorf("%d hunks have no place on %s", len(lost), to)
@@ -105,7 +99,7 @@ func (r *repo) lift(from, to, base, history string, o liftOptions, out io.Writer
 			return err
 		}
 		if o.test {
-			if err := l.check(out); err != nil {
+			if err := l.check(p.set.Own, out); err != nil {
 				return err
 			}
 		}
@@ -114,101 +108,45 @@ func (r *repo) lift(from, to, base, history string, o liftOptions, out io.Writer
 	if p.set.Base != mainBase {
 		return fmt.Errorf("the pinned release is served by base %s; only the main base is lifted", p.set.Base)
 	}
-	state := liftState{From: from, To: to}
-	for _, f := range lost {
-		n := 0
-		for _, q := range p.set.Patches {
-			if q.Name == f.patch {
-				n = len(q.File(f.path).Hunks)
-			}
-		}
-		state.Lost = append(state.Lost, lostHunk{f.patch, f.path, f.hunk.Decl, n})
+	l, err := r.openLaid("")
+	if err != nil {
+		return err
 	}
-	if err := r.saveLift(&state); err != nil {
+	if l.ref(refHead) != "" {
+		// They would stand in the way once the new release is to be laid.
+		if edits, err := l.dirty(); err != nil || len(edits) > 0 {
+			return errors.Join(err, fmt.Errorf("nothing was changed: %s has edits that are not in patches/: %s\n`patchset refresh` writes them there, `patchset fork --force` throws them away", l.rel(), strings.Join(edits, ", ")))
+		}
+	}
+	state := &liftState{From: from, To: to, Lost: lostHunks(lost), Partial: partialTexts(partial, len(lost))}
+	if err := r.saveLift(state); err != nil {
 		return err
 	}
 	if err := r.movePin(to); err != nil {
 		return errors.Join(err, r.abortLift(io.Discard))
 	}
 	if len(lost) == 0 {
-		return r.finishLift(&state, o.test, out)
+		return r.finishLift(state, o.test, out)
 	}
-	if err := r.writePartial(&state, partial); err != nil {
+	if err := r.writePartial(state, partial); err != nil {
 		return errors.Join(err, r.abortLift(io.Discard))
 	}
-	l, err := r.openLaid("")
-	if err != nil {
+	if l, err = r.openLaid(""); err != nil {
 		return err
 	}
-	if err := l.lay(mainBase, false, out); err != nil {
-		return err
-	}
+	laid := l.lay(mainBase, false, out)
 	var b strings.Builder
-	fmt.Fprintf(&b, "stopped: %d hunks have no place on %s. %s is laid without them; for each, edit the file there and give it back:\n", len(lost), to, l.rel())
+	fmt.Fprintf(&b, "stopped: %d hunks have no place on %s. ", len(lost), to)
+	if laid != nil {
+		fmt.Fprintf(&b, "%s could not be laid:\n%v\nmend that and run `patchset fork`; then, for each hunk, edit the file there and give it back:\n", l.rel(), laid)
+	} else {
+		fmt.Fprintf(&b, "%s is laid without them; for each, edit the file there and give it back:\n", l.rel())
+	}
 	for _, h := range state.Lost {
-		fmt.Fprintf(&b, "  %s %s: patchset refresh --into %s %s\n", h.Path, h.Decl, h.Patch, h.Path)
+		fmt.Fprintf(&b, "  %s %s: patchset refresh --into %s %s\n", h.Path, h.Hunk.Decl, h.Patch, h.Path)
 	}
-	b.WriteString("then `patchset lift --continue`; `patchset lift --abort` takes the lift back")
+	b.WriteString("then `patchset lift --continue` (with --drop for one that is not needed); `patchset lift --abort` takes the lift back")
 	return errors.New(b.String())
-}
-
-// saveLift keeps what an abort has to put back.
-func (r *repo) saveLift(s *liftState) error {
-	if err := os.RemoveAll(r.liftDir()); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(r.liftDir("saved"), 0o755); err != nil {
-		return err
-	}
-	series, err := os.ReadFile(r.path("patches", "series"))
-	if err != nil {
-		return err
-	}
-	s.Series = string(series)
-	names := []string{"go.mod", "go.sum", "patches/series"}
-	list, err := filepath.Glob(r.path("patches", "*.patch"))
-	if err != nil {
-		return err
-	}
-	for _, name := range list {
-		names = append(names, "patches/"+filepath.Base(name))
-	}
-	for _, name := range names {
-		data, err := os.ReadFile(r.path(filepath.FromSlash(name)))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(r.liftDir("saved", strings.ReplaceAll(name, "/", "+")), data, 0o644); err != nil {
-			return err
-		}
-	}
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(r.liftDir("state"), data, 0o644)
-}
-
-// abortLift puts go.mod, go.sum and patches/ back.
-func (r *repo) abortLift(out io.Writer) error {
-	if _, err := os.Stat(r.liftDir("state")); err != nil {
-		return errors.New("no lift is under way")
-	}
-	entries, err := os.ReadDir(r.liftDir("saved"))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		data, err := os.ReadFile(r.liftDir("saved", e.Name()))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(r.path(filepath.FromSlash(strings.ReplaceAll(e.Name(), "+", "/"))), data, 0o644); err != nil {
-			return err
-		}
-	}
-	fmt.Fprintln(out, "go.mod, go.sum and patches/ are as before the lift; `patchset fork --force` lays the old release again")
-	return os.RemoveAll(r.liftDir())
 }
 
 // movePin changes the require line and has the go command put go.sum right.
@@ -224,105 +162,78 @@ func (r *repo) movePin(version string) error {
 	return nil
 }
 
-// writePartial writes the patches without the hunks that were lost. A patch that
-// has none left waits in build/lift with its header.
-func (r *repo) writePartial(s *liftState, patches []*diff.Patch) error {
-	var order strings.Builder
-	for _, p := range patches {
-		name := r.path("patches", p.Name+".patch")
-		if len(p.Files) == 0 {
-			if err := os.WriteFile(r.liftDir(p.Name+".head"), []byte(p.Head), 0o644); err != nil {
+// continueLift looks whether every lost hunk is back or was dropped, and finishes.
+func (r *repo) continueLift(drop []string, test bool, out io.Writer) error {
+	s, err := r.liftUnderWay()
+	if err != nil {
+		return err
+	}
+	if len(drop) > 0 {
+		for _, name := range drop {
+			if err := s.drop(name); err != nil {
 				return err
 			}
-			if err := os.Remove(name); err != nil {
-				return err
-			}
-			continue
 		}
-		order.WriteString(p.Name + "\n")
-		if err := os.WriteFile(name, p.Format(), 0o644); err != nil {
+		if err := r.writeState(s); err != nil {
 			return err
 		}
-	}
-	return os.WriteFile(r.path("patches", "series"), []byte(order.String()), 0o644)
-}
-
-// continueLift looks whether every lost hunk is back, and finishes.
-func (r *repo) continueLift(test bool, out io.Writer) error {
-	data, err := os.ReadFile(r.liftDir("state"))
-	if err != nil {
-		return errors.New("no lift is under way")
-	}
-	var s liftState
-	if err := json.Unmarshal(data, &s); err != nil {
-		return err
+		fmt.Fprintf(out, "dropped: %s\nOlder bases take their hunks from patches/: where one needs what was dropped, put it under patches/bases/NAME; `git show HEAD:patches/NAME.patch` has it\n", strings.Join(drop, ", "))
 	}
 	set, err := r.load(mainBase)
 	if err != nil {
+		return underWay(err)
+	}
+	missing, err := s.missing(set)
+	if err != nil {
 		return err
 	}
-	var missing []string
-	for _, h := range s.Lost {
-		n := 0
-		for _, p := range set.Patches {
-			if f := p.File(h.Path); p.Name == h.Patch && f != nil {
-				n = len(f.Hunks)
-			}
-		}
-		if n < h.Hunks {
-			missing = append(missing, fmt.Sprintf("  %s.patch: %s %s: %d hunks in this file, were %d", h.Patch, h.Path, h.Decl, n, h.Hunks))
-		}
-	}
 	if len(missing) > 0 {
-		return fmt.Errorf("still without their hunks:\n%s\nedit build/fork, then `patchset refresh --into NAME FILE`", strings.Join(slices.Compact(missing), "\n"))
+		return fmt.Errorf("still without their hunks:\n%s\nedit build/fork, then `patchset refresh --into NAME FILE`; what upstream made unnecessary, or is made in another way, is dropped as shown", strings.Join(missing, "\n"))
 	}
-	return r.finishLift(&s, test, out)
+	return r.finishLift(s, test, out)
+}
+
+// underWay adds to an error what can be done about it.
+func underWay(err error) error {
+	return fmt.Errorf("%w\nthe lift is under way: mend this and run `patchset lift --continue`, or take it back with `patchset lift --abort`", err)
 }
 
 // finishLift restores the order, writes the patches with the new line numbers
 // and runs the checks.
 func (r *repo) finishLift(s *liftState, test bool, out io.Writer) error {
-	// Patches that came during the lift stay, behind the old order.
-	now, err := r.series([]string{r.path("patches")})
+	order, err := r.restoredOrder(s, out)
 	if err != nil {
 		return err
-	}
-	order := s.Series
-	for _, name := range now {
-		if !slices.Contains(strings.Split(s.Series, "\n"), name) {
-			order += name + "\n"
-		}
 	}
 	if err := os.WriteFile(r.path("patches", "series"), []byte(order), 0o644); err != nil {
 		return err
 	}
 	l, err := r.openLaid("")
 	if err != nil {
-		return err
+		return underWay(err)
 	}
 	if err := l.lay(mainBase, false, out); err != nil {
-		return err
+		return underWay(err)
 	}
 	if err := l.refresh(mainBase, "", nil, true, out); err != nil {
-		return err
+		return underWay(err)
 	}
-	fmt.Fprintf(out, "%s is pinned\n", s.To)
 	if test {
-		if err := l.check(out); err != nil {
-			return fmt.Errorf("%w; mend it and run `patchset lift --continue`", err)
+		set, err := r.load(mainBase)
+		if err != nil {
+			return underWay(err)
+		}
+		if err := l.check(set.Own, out); err != nil {
+			return underWay(err)
 		}
 	}
+	fmt.Fprintf(out, "%s is pinned\n", s.To)
 	return os.RemoveAll(r.liftDir())
 }
 
 // check builds and tests what the patches touch.
-func (l *laid) check(out io.Writer) error {
-	link := "-ldflags=" + linkAnyName
-	for _, args := range [][]string{
-		{"build", "./rpc", "./node", "./eth/filters", "./cmd/utils", "./cmd/geth"},
-		{"vet", "./rpc", "./node", "./eth/filters"},
-		{"test", link, "./rpc", "./node", "./eth/filters"},
-	} {
+func (l *laid) check(own []ownFile, out io.Writer) error {
+	for _, args := range checks(l.dir, own) {
 		fmt.Fprintf(out, "go %s\n", strings.Join(args, " "))
 		cmd := exec.Command("go", args...)
 		cmd.Dir = l.dir
@@ -332,6 +243,30 @@ func (l *laid) check(out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// checks are the go commands that judge a laid tree: all tests of the packages that
+// have most hooks, and ours wherever else there are some.
+func checks(dir string, own []ownFile) [][]string {
+	whole := []string{"./rpc", "./node", "./eth/filters"}
+	var ours []string
+	for _, f := range own {
+		name := "./" + path.Dir(f.Path)
+		if strings.HasSuffix(f.Path, "_test.go") && !slices.Contains(whole, name) && hasDir(dir, name) {
+			ours = append(ours, name)
+		}
+	}
+	slices.Sort(ours)
+	link := "-ldflags=" + linkAnyName
+	list := [][]string{
+		append(append([]string{"build"}, whole...), "./cmd/utils", "./cmd/geth"),
+		append([]string{"vet"}, whole...),
+		append([]string{"test", link}, whole...),
+	}
+	if ours = slices.Compact(ours); len(ours) > 0 {
+		list = append(list, append([]string{"test", link, "-run", ownTests}, ours...))
+	}
+	return list
 }
 
 // addTarget has `patchset bases` take a release from now on, unless it does already.

@@ -68,7 +68,7 @@ func init() {
 		{"refresh", "[--into NAME] [--version vX] [--all] [FILE[:LINE]...]", "write hooks edited in build/fork back to patches/", runRefresh},
 		{"apply", "DIR [--check] [--commit] [--base NAME] [--reverse]", "put the patches onto a checkout, in full or not at all", runApply},
 		{"series", "--out DIR [--base NAME]", "write the complete set as mails that git am takes", runSeries},
-		{"lift", "--to vX [--history DIR] [--no-test] | --continue | --abort | --from vA --to vB [--lay]", "move the pin to another release, or tell what became of each hunk", runLift},
+		{"lift", "--to vX [--history DIR] [--no-test] | --continue [--drop PATCH:FILE[:DECL]] | --abort | --from vA --to vB [--lay]", "move the pin to another release, or tell what became of each hunk", runLift},
 		{"drift", "DIR", "list call sites in a tree that the hooks do not know", runDrift},
 		{"bases", "[--quick] [--test] [--attacks CASE,...|quick] [--resume] [--markdown] [--targets] [VERSION|DIR...]", "apply to every release of patches/targets, build, and print a table", runBases},
 		{"status", "[--compile [--version vX]]", "count patches, hunks, touched upstream lines and own files; compile after each patch", runStatus},
@@ -214,14 +214,21 @@ func runLift(c *call) error {
 	noTest := c.flags.Bool("no-test", false, "leave build and tests out")
 	resume := c.flags.Bool("continue", false, "go on after the lost hunks were made by hand")
 	abort := c.flags.Bool("abort", false, "put everything back")
+	var drop []string
+	c.flags.Func("drop", "with --continue: go on without what was lost in PATCH:FILE[:DECL]; may be repeated", func(name string) error {
+		drop = append(drop, name)
+		return nil
+	})
 	if err := c.parse(0, 0); err != nil {
 		return err
 	}
 	switch {
+	case len(drop) > 0 && !*resume:
+		return errors.New("lift: --drop goes with --continue")
 	case *abort:
 		return c.repo.abortLift(c.out)
 	case *resume:
-		return c.repo.continueLift(!*noTest, c.out)
+		return c.repo.continueLift(drop, !*noTest, c.out)
 	case *to == "":
 		return errors.New("lift: name the release with --to vX")
 	case *lay && *from == "":

@@ -182,8 +182,7 @@ func (r *repo) series(dirs []string) ([]string, error) {
 		}
 		var out []string
 		for line := range strings.SplitSeq(string(data), "\n") {
-			line, _, _ = strings.Cut(line, "#")
-			name := strings.TrimSuffix(strings.TrimSpace(line), ".patch")
+			name := seriesName(line)
 			if name == "" {
 				continue
 			}
@@ -195,6 +194,12 @@ func (r *repo) series(dirs []string) ([]string, error) {
 		return out, nil
 	}
 	return nil, nil
+}
+
+// seriesName is the patch that a line of an order file names, "" for none.
+func seriesName(line string) string {
+	line, _, _ = strings.Cut(line, "#")
+	return strings.TrimSuffix(strings.TrimSpace(line), ".patch")
 }
 
 // load reads the patch set of a base.
