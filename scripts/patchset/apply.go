@@ -227,7 +227,7 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(interrupted)
 	if err := c.tree.Write(changes, head, interrupted); err != nil {
-		return fmt.Errorf("%w\n%s was put back as it was", err, dir)
+		return err
 	}
 	if head != "" {
 		if err := c.moveHead(head); err != nil {
