@@ -11,116 +11,12 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
-	"rpcguard/scripts/patchset/internal/diff"
-	"rpcguard/scripts/patchset/internal/git"
 	"rpcguard/scripts/patchset/internal/tree"
 )
-
-// checkout is somebody else's tree of geth or of a fork, with or without git.
-type checkout struct {
-	dir  string
-	tree *tree.Tree
-	git  *git.Repo // nil for a plain directory
-}
-
-func openCheckout(dir string) (*checkout, error) {
-	journal := ".rpcguard-journal"
-	t, err := tree.Open(dir, "")
-	if err != nil {
-		return nil, err
-	}
-	c := &checkout{dir: dir}
-	if _, err := os.Lstat(filepath.Join(t.Root(), ".git")); err == nil {
-		c.git = &git.Repo{Dir: t.Root(), Foreign: true}
-		private, err := c.git.Run("rev-parse", "--absolute-git-dir")
-		if err != nil {
-			return nil, err
-		}
-		if rel, err := filepath.Rel(t.Root(), filepath.Join(private, "rpcguard-journal")); err == nil {
-			journal = rel
-		}
-		if _, err := c.git.Run("rev-parse", "--verify", "--quiet", refHead); err == nil {
-			return nil, fmt.Errorf("%s was laid by `patchset fork`: the patches are in it, its own files are links", dir)
-		}
-	}
-	if c.tree, err = tree.Open(dir, journal); err != nil {
-		return nil, err
-	}
-	data, err := c.tree.Read("go.mod")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no go.mod: not a checkout of go-ethereum or a fork of it", dir)
-	}
-	if err != nil {
-		return nil, err
-	}
-	name := ""
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if f := strings.Fields(line); len(f) == 2 && f[0] == "module" {
-			name = f[1]
-		}
-	}
-	if name != module {
-		return nil, fmt.Errorf("%s is module %q; the own files import %s, so only a tree of that module path takes them", dir, name, module)
-	}
-	return c, nil
-}
-
-// clean refuses tracked files with changes: an apply that goes wrong must never
-// be mixed up with somebody's work.
-func (c *checkout) clean() error {
-	if c.git == nil {
-		return nil
-	}
-	out, err := c.git.Run("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-	if err != nil {
-		return err
-	}
-	if out == "" {
-		return nil
-	}
-	lines := strings.Split(out, "\n")
-	more := ""
-	if len(lines) > 5 {
-		more = fmt.Sprintf("\n  and %d more", len(lines)-5)
-		lines = lines[:5]
-	}
-	return fmt.Errorf("%s has changes that are not committed; commit or stash them first:\n  %s%s", c.dir, strings.Join(lines, "\n  "), more)
-}
-
-// onlyApplied reports whether what is not committed is an apply without --commit, and
-// nothing else: that is nobody's work, and comes out again as it went in.
-func (r *repo) onlyApplied(c *checkout, base string) (bool, error) {
-	p, err := r.choose(c.tree.Read, base, true)
-	if err != nil {
-		return false, nil
-	}
-	own := make(map[string]bool)
-	for _, f := range p.set.Own {
-		own[f.Path] = true
-	}
-	changed, err := c.git.Lines("diff", "--no-ext-diff", "--no-renames", "--name-only", "-z", "HEAD", "--")
-	if err != nil {
-		return false, err
-	}
-	for _, path := range changed {
-		if own[path] {
-			continue // staged; whether it is as it was put in is looked at later
-		}
-		upstream, ok := p.after[path]
-		if !ok {
-			return false, nil
-		}
-		if head, err := c.git.Raw("cat-file", "blob", "HEAD:"+path); err != nil || head != upstream {
-			return false, err
-		}
-	}
-	return true, nil
-}
 
 type applyOptions struct {
 	commit, check, reverse bool
@@ -137,8 +33,22 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 	if o.commit && c.git == nil {
 		return fmt.Errorf("%s is no git checkout; leave --commit out", dir)
 	}
+	if !o.check {
+		release, err := c.tree.Lock()
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	if err := c.recover(o.check, out); err != nil {
 		return err
+	}
+	at, err := c.position()
+	if err != nil {
+		return err
+	}
+	if o.commit && at.commit == "" {
+		return fmt.Errorf("%s has no commit yet; leave --commit out", dir)
 	}
 	if err := c.clean(); err != nil {
 		switch only, failed := r.onlyApplied(c, o.base); {
@@ -186,14 +96,18 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 	}
 	var changes []tree.Change
 	for _, path := range slices.Sorted(maps.Keys(p.after)) {
-		changes = append(changes, tree.Change{Path: path, Data: []byte(p.after[path])})
+		changes = append(changes, tree.Change{Path: path, Data: []byte(p.after[path]), Seen: true, Was: []byte(p.before[path])})
 	}
 	if o.reverse {
 		if len(own.differ)+len(own.absent) > 0 {
 			return fmt.Errorf("%s: nothing was changed: these own files are not as they were put in: %s", dir, strings.Join(slices.Concat(own.differ, own.absent), ", "))
 		}
 		for _, f := range p.set.Own {
-			changes = append(changes, tree.Change{Path: f.Path, Remove: true})
+			mine, err := f.read()
+			if err != nil {
+				return err
+			}
+			changes = append(changes, tree.Change{Path: f.Path, Remove: true, Seen: true, Was: mine})
 		}
 	} else {
 		if len(own.differ) > 0 {
@@ -204,7 +118,11 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 			if err != nil {
 				return err
 			}
-			changes = append(changes, tree.Change{Path: f.Path, Data: data})
+			change := tree.Change{Path: f.Path, Data: data, Seen: true}
+			if slices.Contains(own.same, f.Path) {
+				change.Was = data
+			}
+			changes = append(changes, change)
 		}
 	}
 	if o.check {
@@ -218,7 +136,7 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 	}
 	head := ""
 	if o.commit {
-		if head, err = c.commits(p, o.reverse, changes); err != nil {
+		if head, err = c.commits(at, p, o.reverse, changes); err != nil {
 			return err
 		}
 	}
@@ -230,8 +148,11 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 		return err
 	}
 	if head != "" {
-		if err := c.moveHead(head); err != nil {
-			return errors.Join(err, c.tree.Back())
+		if err := c.moveHead(at, head); err != nil {
+			if back := c.tree.Back(); back != nil {
+				return errors.Join(err, back)
+			}
+			return fmt.Errorf("%w\n%s was put back as it was", err, dir)
 		}
 	}
 	if err := c.tree.Done(); err != nil {
@@ -247,32 +168,6 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 		fmt.Fprintf(out, ", committed as %.12s", head)
 	}
 	fmt.Fprintln(out)
-	return nil
-}
-
-// recover deals with an apply that was cut off: it finishes one whose commits
-// are in place, and takes any other back.
-func (c *checkout) recover(readOnly bool, out io.Writer) error {
-	pending, head, err := c.tree.Pending()
-	if err != nil || !pending {
-		return err
-	}
-	if readOnly {
-		return fmt.Errorf("an earlier apply to %s was cut off; the same command without --check puts the tree back first", c.dir)
-	}
-	if head != "" && c.git != nil {
-		if now, err := c.git.Run("rev-parse", "HEAD"); err == nil && now == head {
-			fmt.Fprintf(out, "%s: an earlier apply was cut off after its commits; finished\n", c.dir)
-			if _, err := c.git.Run("reset", "-q", "--mixed"); err != nil {
-				return err
-			}
-			return c.tree.Done()
-		}
-	}
-	if err := c.tree.Back(); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%s: an earlier apply was cut off; the tree was put back\n", c.dir)
 	return nil
 }
 
@@ -301,21 +196,6 @@ func (c *checkout) ownState(s *set) (*ownState, error) {
 	return st, nil
 }
 
-// commits makes the commits without moving the branch: one a patch, own files
-// with the patch that brings them; taking out is one commit.
-func (c *checkout) commits(p *plan, reverse bool, changes []tree.Change) (string, error) {
-	c.git.Committer()
-	parent, err := c.git.Run("rev-parse", "--verify", "HEAD")
-	if err != nil {
-		return "", err
-	}
-	if reverse {
-		one := &plan{set: &set{Patches: []*diff.Patch{{Name: "all", Head: "Subject: rpc, node: take rpcguard out\nReason: All hooks and own files of the patch set, in one step.\nHooks: all\nUpstream-Status: not applicable\n"}}}, steps: []map[string]string{nil}}
-		return commitSteps(c.git, parent, one, func(int) ([]tree.Change, error) { return slices.Clone(changes), nil })
-	}
-	return commitSteps(c.git, parent, p, p.ownChanges)
-}
-
 // ownChanges lists the own files that arrive with a patch.
 func (p *plan) ownChanges(i int) ([]tree.Change, error) {
 	var out []tree.Change
@@ -330,22 +210,6 @@ func (p *plan) ownChanges(i int) ([]tree.Change, error) {
 		out = append(out, tree.Change{Path: f.Path, Data: data})
 	}
 	return out, nil
-}
-
-func (c *checkout) moveHead(head string) error {
-	old, err := c.git.Run("rev-parse", "--verify", "HEAD")
-	if err != nil {
-		return err
-	}
-	if _, err := c.git.Run("update-ref", "-m", "patchset apply", "HEAD", head, old); err != nil {
-		return err
-	}
-	if _, err = c.git.Run("reset", "-q", "--mixed"); err != nil {
-		// The index is locked, say. The caller puts the files back; so do the commits.
-		_, undone := c.git.Run("update-ref", "-m", "patchset apply failed", "HEAD", old, head)
-		return errors.Join(err, undone)
-	}
-	return nil
 }
 
 // table prints what each patch does.

@@ -206,8 +206,8 @@ func TestFilesField(t *testing.T) {
 	}
 }
 
-// An apply cut off by a kill is put back by the next one, or finished where its
-// commits are in place already.
+// An apply cut off by a kill is put back by the next one; TestCutOffAfterCommits has
+// those that are finished, since their commits are in place already.
 func TestCutOffApply(t *testing.T) {
 	w := newWorld(t)
 	for _, git := range []bool{false, true} {

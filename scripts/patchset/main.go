@@ -143,6 +143,11 @@ func runFork(c *call) error {
 	if err := c.parse(0, 0); err != nil {
 		return err
 	}
+	release, err := c.repo.hold(c.out)
+	if err != nil {
+		return err
+	}
+	defer release()
 	l, err := c.repo.openLaid(*version)
 	if err != nil {
 		return err
@@ -162,6 +167,11 @@ func runRefresh(c *call) error {
 	if err != nil {
 		return err
 	}
+	release, err := c.repo.hold(c.out)
+	if err != nil {
+		return err
+	}
+	defer release()
 	l, err := c.repo.openLaid(*version)
 	if err != nil {
 		return err
@@ -222,6 +232,11 @@ func runLift(c *call) error {
 	if err := c.parse(0, 0); err != nil {
 		return err
 	}
+	release, err := c.repo.hold(c.out)
+	if err != nil {
+		return err
+	}
+	defer release()
 	switch {
 	case len(drop) > 0 && !*resume:
 		return errors.New("lift: --drop goes with --continue")

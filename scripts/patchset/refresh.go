@@ -190,26 +190,6 @@ func (l *laid) refresh(base, into string, only selection, all bool, out io.Write
 	return l.writePatches(p.set.Base, p.set.Patches, work, want, changed, module.Read, out)
 }
 
-// patchesJournal is where the journal of a change of patches/ lies.
-const patchesJournal = "build/.rpcguard-journal"
-
-// putBack undoes a refresh that was cut off between two patches: until then
-// patches/ is no state that anybody made. The edits are in build/fork still.
-func (r *repo) putBack(out io.Writer) error {
-	t, err := tree.Open(r.root, patchesJournal)
-	if err != nil {
-		return err
-	}
-	if pending, _, err := t.Pending(); err != nil || !pending {
-		return err
-	}
-	if err := t.Back(); err != nil {
-		return err
-	}
-	fmt.Fprintln(out, "an earlier refresh was cut off; patches/ was put back as it was before, and the edits are in the laid tree still")
-	return nil
-}
-
 // unowned words the refusal of an edit that no patch owns.
 func unowned(path string, e diff.Edit, state []*life, lines []string) string {
 	var b strings.Builder
