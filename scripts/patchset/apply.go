@@ -125,6 +125,9 @@ func (r *repo) apply(dir string, o applyOptions, out io.Writer) error {
 			changes = append(changes, change)
 		}
 	}
+	if err := c.asCommitted(at, p, changes, o); err != nil {
+		return err
+	}
 	if o.check {
 		verb := "applies strictly"
 		if o.reverse {

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"rpcguard/scripts/patchset/internal/git"
@@ -97,7 +99,7 @@ func (r *repo) onlyApplied(c *checkout, base string) (bool, error) {
 	for _, f := range p.set.Own {
 		own[f.Path] = true
 	}
-	changed, err := c.git.Lines("diff", "--no-ext-diff", "--no-renames", "--name-only", "-z", "HEAD", "--")
+	changed, err := c.git.Lines("diff", "--no-ext-diff", "--no-renames", "--ignore-submodules=all", "--name-only", "-z", "HEAD", "--")
 	if err != nil {
 		return false, err
 	}
@@ -114,6 +116,73 @@ func (r *repo) onlyApplied(c *checkout, base string) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// asCommitted refuses files that are not as the commit has them: git was told not to look
+// at some, and the plan, which reads the work tree, would carry what is private in them
+// into the commits. What only an apply without --commit put in may come out again.
+func (c *checkout) asCommitted(at position, p *plan, changes []tree.Change, o applyOptions) error {
+	if at.commit == "" {
+		return nil
+	}
+	paths := make([]string, len(changes))
+	for i, change := range changes {
+		paths[i] = change.Path
+	}
+	blobs, err := c.blobs(at.commit, paths)
+	if err != nil {
+		return err
+	}
+	var hidden []string
+	for _, change := range changes {
+		head, ok := blobs[change.Path]
+		is := func(missing bool, data []byte) bool { return ok != missing && bytes.Equal(head, data) }
+		_, upstream := p.before[change.Path]
+		switch {
+		case is(change.Was == nil, change.Was):
+		case o.reverse && !o.commit && is(change.Remove, change.Data):
+		case !upstream && !ok: // an own file that is there and was never committed
+		default:
+			hidden = append(hidden, change.Path)
+		}
+	}
+	if len(hidden) > 0 {
+		return fmt.Errorf("%s: nothing was changed: these files are not as HEAD has them, though git tells of no changes: %s\n"+
+			"`git ls-files -v` marks those it was told not to look at (h, S); take that back with git update-index --no-assume-unchanged or --no-skip-worktree, then commit or stash them", c.dir, strings.Join(hidden, ", "))
+	}
+	return nil
+}
+
+// blobs reads files of a commit byte for byte; those it has not are left out.
+func (c *checkout) blobs(commit string, paths []string) (map[string][]byte, error) {
+	var in strings.Builder
+	for _, path := range paths {
+		fmt.Fprintf(&in, "%s:%s\n", commit, path)
+	}
+	rest, err := c.git.Input([]byte(in.String()), "cat-file", "--batch")
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string][]byte)
+	for _, path := range paths {
+		line, after, _ := strings.Cut(rest, "\n")
+		rest = after
+		if strings.HasSuffix(line, " missing") {
+			continue
+		}
+		size := -1
+		if f := strings.Fields(line); len(f) == 3 {
+			if n, err := strconv.Atoi(f[2]); err == nil {
+				size = n
+			}
+		}
+		if size < 0 || size > len(rest) {
+			return nil, fmt.Errorf("git cat-file in %s: %q for %s", c.git.Dir, line, path)
+		}
+		out[path] = []byte(rest[:size])
+		rest = strings.TrimPrefix(rest[size:], "\n")
+	}
+	return out, nil
 }
 
 // recover deals with an apply that was cut off: it finishes one whose commits

@@ -112,3 +112,73 @@ func TestImportRefIsOurs(t *testing.T) {
 		t.Errorf("left %s", refs)
 	}
 }
+
+// What an editor saves between planning and writing is not written over.
+func TestEditMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	for _, commit := range []bool{false, true} {
+		dir := w.checkoutOf("v1.0.0", true)
+		before := snapshot(t, dir)
+		args, command := []string{"apply", dir}, "cat-file"
+		if commit {
+			args, command = append(args, "--commit"), "fast-import"
+		}
+		w.after(command, dir, "echo '// my work' >> rpc/server.go")
+		w.fails([]string{"rpc/server.go changed"}, args...)
+		before["rpc/server.go"] += "// my work\n"
+		if after := snapshot(t, dir); !maps.Equal(before, after) {
+			t.Errorf("commit %v: %v", commit, after)
+		}
+		if log := w.git(dir, "log", "--format=%s"); log != "upstream\n" {
+			t.Errorf("commits:\n%s", log)
+		}
+	}
+}
+
+// Edits that git was told not to look at are edits: the plan reads the work tree, and
+// a commit would take them along.
+func TestHiddenEditsRefused(t *testing.T) {
+	w := newWorld(t)
+	for _, how := range []string{"--assume-unchanged", "--skip-worktree"} {
+		dir := w.checkoutOf("v1.0.0", true)
+		w.git(dir, "update-index", how, "rpc/server.go")
+		w.ok("apply", dir)
+		w.ok("apply", dir, "--reverse")
+		write(t, filepath.Join(dir, "rpc", "server.go"), servers+"\n// private\n")
+		w.same(dir, func() {
+			for _, more := range []string{"--check", "--commit", "--base=geth"} {
+				w.fails([]string{"rpc/server.go", "HEAD"}, "apply", dir, more)
+			}
+		})
+		write(t, filepath.Join(dir, "rpc", "server.go"), servers)
+		w.ok("apply", dir, "--commit")
+		write(t, filepath.Join(dir, "rpc", "server.go"), strings.Replace(snapshot(t, dir)["rpc/server.go"], "// Server serves.\n", "// Server serves me.\n", 1))
+		w.git(dir, "update-index", how, "rpc/server.go")
+		w.same(dir, func() {
+			for _, more := range []string{"--check", "--commit", "--base=geth"} {
+				w.fails([]string{"rpc/server.go", "HEAD"}, "apply", "--reverse", dir, more)
+			}
+		})
+	}
+}
+
+// A submodule that stands elsewhere is nothing that the patches touch, whether they
+// are in or not.
+func TestSubmodulesIgnored(t *testing.T) {
+	w := newWorld(t)
+	dir := w.checkoutOf("v1.0.0", true)
+	sub := filepath.Join(dir, "tests", "testdata")
+	write(t, filepath.Join(sub, "a"), "a")
+	w.git(sub, "init", "-q", ".")
+	w.git(sub, "add", ".")
+	w.git(sub, "commit", "-q", "-m", "one")
+	write(t, filepath.Join(dir, ".gitmodules"), "[submodule \"tests/testdata\"]\n\tpath = tests/testdata\n\turl = ./x\n")
+	w.git(dir, "add", ".gitmodules", "tests/testdata")
+	w.git(dir, "commit", "-q", "-m", "submodule")
+	w.git(sub, "commit", "-q", "--allow-empty", "-m", "two")
+	w.ok("apply", dir)
+	if out := w.ok("apply", dir); !strings.Contains(out, "already applied") {
+		t.Error(out)
+	}
+	w.ok("apply", dir, "--reverse")
+}
