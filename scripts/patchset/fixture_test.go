@@ -23,6 +23,7 @@ const (
 	servers = "package rpc\n\n// Server serves.\ntype Server struct {\n\trun bool\n}\n\nfunc (s *Server) open() {\n\ts.run = true\n}\n\nfunc (s *Server) reopen() {\n\ts.run = true\n}\n"
 	handler = "package rpc\n\n// handle handles.\nfunc handle() int {\n\tone()\n\ttwo()\n\treturn 2\n}\n\nfunc one() {}\nfunc two() {}\n"
 	pair    = "package rpc\n\nfunc pair() {\n\tone()\n\ttwo()\n\n\ttwo()\n\tthree()\n}\n"
+	api     = "package filters\n\nfunc (a *API) Hashes(f *filter, h int) {\n\tf.hashes = append(f.hashes, h)\n}\n"
 	gomod   = "module github.com/ethereum/go-ethereum\n\ngo 1.25\n"
 )
 
@@ -31,7 +32,7 @@ func releases() map[string]map[string]string {
 	lost := strings.Replace(servers, "func (s *Server) open() {\n\ts.run = true\n}\n\n", "", 1)
 	old := strings.Replace(servers, "\trun bool\n", "\tis bool\n", 1)
 	return map[string]map[string]string{
-		"v1.0.0": {"go.mod": gomod, "rpc/server.go": servers, "rpc/handler.go": handler, "README": "crlf\r\nline\r\n", ".gitattributes": "* text=auto\n", ".gitignore": "*.log\n", "x.log": "kept\n"},
+		"v1.0.0": {"go.mod": gomod, "rpc/server.go": servers, "rpc/handler.go": handler, "README": "crlf\r\nline\r\n", ".gitattributes": "* text=auto\n", ".gitignore": "*.log\n", "x.log": "kept\n", "eth/filters/api.go": api},
 		"v1.1.0": {"go.mod": gomod, "rpc/server.go": moved, "rpc/handler.go": handler},
 		"v1.2.0": {"go.mod": gomod, "rpc/server.go": lost, "rpc/handler.go": handler},
 		"v1.3.0": {"go.mod": gomod, "rpc/server.go": servers, "rpc/handler.go": handler, "rpc/pair.go": pair},

@@ -339,50 +339,6 @@ func TestLiftChecks(t *testing.T) {
 	}
 }
 
-// What a fork has and the pinned release has not is listed, by kind.
-func TestDrift(t *testing.T) {
-	w := newWorld(t)
-	dir := w.checkoutOf("v1.0.0", false)
-	if out := w.ok("drift", dir); !strings.Contains(out, "0 of them not in v1.0.0") || !strings.Contains(out, "looked for:") {
-		t.Error(out)
-	}
-	write(t, dir+"/eth/filters/own.go", `package filters
-
-func (api *API) Votes(ctx Context) {
-	n, _ := rpc.NotifierFromContext(ctx)
-	_ = n
-}
-
-func (es *System) handleVote(v Vote) {
-	for _, f := range es.all {
-		f.votes <- v
-	}
-	select {
-	case es.tell <- v:
-	case <-es.quit:
-	}
-	for {
-		f.hashes = append(f.hashes, v.Hash())
-	}
-}
-`)
-	write(t, dir+"/cmd/own/main.go", "package main\n\nfunc main() {\n\tsrv := rpc.NewServer()\n\tother.NewServer()\n\tgo srv.ServeCodec(nil, 0)\n}\n")
-	write(t, dir+"/eth/filters/own_test.go", "package filters\n\nfunc f() { c <- 1 }\n")
-	out, errs := new(strings.Builder), new(strings.Builder)
-	if run([]string{"drift", dir}, out, errs) == 0 {
-		t.Error("new call sites are no error")
-	}
-	if !strings.Contains(errs.String(), "5 call sites") {
-		t.Errorf("%s%s", out, errs)
-	}
-	for _, word := range []string{"eth/filters/own.go:4", "func (*API) Votes", "eth/filters/own.go:10", "blocking send", "eth/filters/own.go:17", "queue", "cmd/own/main.go:4", "server", "cmd/own/main.go:6", "entry"} {
-		if !strings.Contains(out.String(), word) {
-			t.Errorf("drift does not say %q:\n%s", word, out)
-		}
-	}
-	w.fails([]string{"no Go files"}, "drift", t.TempDir())
-}
-
 // Hunks of a base that make one change are alternatives; a hook whose declaration
 // is not there is left out with its own file, and found out again when reversed.
 func TestAlternativesAndOptional(t *testing.T) {
