@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -34,51 +33,67 @@ type basesOptions struct {
 	test     bool   // run the tests of what is touched; what fails is tried on the untouched release, too
 	attacks  string // slowclient's --only for the command built there; "quick": its quick set; "": none
 	resume   bool   // leave out what an earlier run has found good
-	markdown bool   // print the table of the documents
+	markdown bool   // print the table of the documents; by itself, of what is kept
 }
 
 // basesTable applies the patches to every target, builds what they touch and does
 // what the options ask for. A target is a release or a directory; of a directory only
 // a copy is changed. A target that fails does not stop the others, and what each
 // came to is kept (see keptRows), so that a run cut off loses one target.
-func (r *repo) basesTable(targets []string, o basesOptions, out io.Writer) error {
-	if len(targets) == 0 {
-		var err error
-		if targets, err = r.targets(); err != nil {
-			return err
-		}
-	}
+func (r *repo) basesTable(args []string, o basesOptions, out io.Writer) error {
 	kept, err := r.readKept()
 	if err != nil {
 		return err
 	}
+	all := len(args) == 0
+	if all {
+		if args, err = r.targets(); err != nil {
+			return err
+		}
+	}
+	var targets []target
+	for _, arg := range args {
+		t, err := r.resolve(arg)
+		if err != nil {
+			return err
+		}
+		targets = append(targets, t)
+	}
+	if o.markdown && !o.quick && !o.test && o.attacks == "" {
+		return r.printKept(targets, kept, all, out)
+	}
 	var failed []string
 	var rows []*targetRow
-	for _, target := range targets {
-		name := targetName(target)
-		row := kept[name]
-		if row == nil || !o.resume {
-			row = &targetRow{Target: name}
+	for _, t := range targets {
+		state, err := r.state(t)
+		if err != nil {
+			return err
 		}
+		row, try := kept.row(t), o
+		if row == nil || !o.resume || !row.judged(t, state) {
+			// What was found in another state is no part of this one.
+			row, try.resume = new(targetRow), false
+		}
+		row.Target, row.Path, row.State = t.name, t.path, state
 		if o.resume && row.complete(o) {
-			fmt.Fprintf(out, "%s: as before\n", name)
+			fmt.Fprintf(out, "%s: as before\n", t.name)
 		} else {
 			begin := time.Now()
-			err := r.tryTarget(target, row, o, out)
+			err := r.tryTarget(t, row, try, out)
 			row.Error = ""
 			if err != nil {
 				row.Error = err.Error()
 			}
 			row.Seconds = int(time.Since(begin).Seconds())
-			kept[name] = row
+			kept.put(t, row)
 			if err := r.writeKept(kept); err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "%s: applies %s, builds %s, tests %s, attacks %s, %d s\n", name, row.Applies, row.Builds, row.tests(), row.attacks(), row.Seconds)
+			fmt.Fprintf(out, "%s: applies %s, builds %s, tests %s, attacks %s, %d s\n", t.name, row.Applies, row.Builds, row.tests(), row.attacks(), row.Seconds)
 		}
 		rows = append(rows, row)
 		if row.Error != "" {
-			failed = append(failed, name)
+			failed = append(failed, t.name)
 		}
 	}
 	fmt.Fprintln(out)
@@ -89,17 +104,9 @@ func (r *repo) basesTable(targets []string, o basesOptions, out io.Writer) error
 	return nil
 }
 
-// targetName is what a release or a directory is called in the table.
-func targetName(target string) string {
-	if st, err := os.Stat(target); err == nil && st.IsDir() {
-		return filepath.Base(filepath.Clean(target))
-	}
-	return target
-}
-
-func (r *repo) tryTarget(target string, row *targetRow, o basesOptions, out io.Writer) error {
+func (r *repo) tryTarget(t target, row *targetRow, o basesOptions, out io.Writer) error {
 	row.Base, row.Applies, row.Builds, row.Hunks, row.Lines = "-", "no", "-", 0, 0
-	p, dir, stock, err := r.layTarget(target)
+	p, dir, stock, err := r.layTarget(t)
 	if err != nil {
 		return err
 	}
@@ -117,7 +124,7 @@ func (r *repo) tryTarget(target string, row *targetRow, o basesOptions, out io.W
 		return nil
 	}
 	row.Builds = "no"
-	bin, err := r.buildNode(dir, row)
+	bin, err := r.buildNode(dir, t, row)
 	if err != nil {
 		return err
 	}
@@ -126,20 +133,20 @@ func (r *repo) tryTarget(target string, row *targetRow, o basesOptions, out io.W
 		bad = append(bad, row.runTests(dir, stock, p.set, o.resume, out))
 	}
 	if o.attacks != "" {
-		bad = append(bad, r.attack(bin, row, o))
+		bad = append(bad, r.attack(bin, t, row, o))
 	}
 	return errors.Join(bad...)
 }
 
 // layTarget lays a release, or applies the patches to a copy of a directory, and
 // tells where the patched tree lies and where the untouched one.
-func (r *repo) layTarget(target string) (p *plan, dir, stock string, err error) {
-	if st, statErr := os.Stat(target); statErr == nil && st.IsDir() {
-		dir = r.path("build", "bases", targetName(target))
+func (r *repo) layTarget(t target) (p *plan, dir, stock string, err error) {
+	if t.dir {
+		dir = r.path("build", "bases", t.file)
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, "", "", err
 		}
-		if err := copyTree(target, dir); err != nil {
+		if err := copyTree(t.path, dir); err != nil {
 			return nil, "", "", err
 		}
 		c, err := openCheckout(dir)
@@ -149,9 +156,9 @@ func (r *repo) layTarget(target string) (p *plan, dir, stock string, err error) 
 		if p, err = r.choose(c.tree.Read, "", false); err != nil {
 			return nil, "", "", err
 		}
-		return p, dir, target, r.apply(dir, applyOptions{base: p.set.Base}, io.Discard)
+		return p, dir, t.path, r.apply(dir, applyOptions{base: p.set.Base}, io.Discard)
 	}
-	l, err := r.openLaid(target)
+	l, err := r.openLaid(t.path)
 	if err != nil {
 		return nil, "", "", err
 	}

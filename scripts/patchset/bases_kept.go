@@ -8,14 +8,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 )
 
-// targetRow is what one target came to.
+// targetRow is what one target came to. A row that lacks Path and State was kept by an
+// older version of this program: it can be shown, but nobody knows what it was judged by.
 type targetRow struct {
 	Target, Base, Applies string
+	Path                  string `json:",omitempty"` // the release, or the directory's absolute path
+	State                 string `json:",omitempty"` // of patches, own files and directory, see repo.state
+	Attacks               string `json:",omitempty"` // the cases that were asked for
 	Builds                string // the command that was built and linked, "rpc" if only that was vetted
 	Hunks, Lines          int
 	Packages              []packageRow `json:",omitempty"`
@@ -37,9 +42,29 @@ type packageRow struct {
 
 func (r *repo) keptFile() string { return r.path("build", "bases.json") }
 
-// readKept reads what earlier runs found, by the target's name.
-func (r *repo) readKept() (map[string]*targetRow, error) {
-	kept := make(map[string]*targetRow)
+// keptRows is what earlier runs found, by the target's path. Rows of an older version of
+// this program have the target's name there.
+type keptRows map[string]*targetRow
+
+func (kept keptRows) row(t target) *targetRow {
+	if row := kept[t.path]; row != nil {
+		return row
+	}
+	if row := kept[t.name]; row != nil && row.Path == "" {
+		return row
+	}
+	return nil
+}
+
+func (kept keptRows) put(t target, row *targetRow) {
+	if old := kept[t.name]; old != nil && old.Path == "" {
+		delete(kept, t.name)
+	}
+	kept[t.path] = row
+}
+
+func (r *repo) readKept() (keptRows, error) {
+	kept := make(keptRows)
 	data, err := os.ReadFile(r.keptFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return kept, nil
@@ -54,7 +79,7 @@ func (r *repo) readKept() (map[string]*targetRow, error) {
 }
 
 // writeKept replaces the file in one step: a run that is ended leaves the old one.
-func (r *repo) writeKept(kept map[string]*targetRow) error {
+func (r *repo) writeKept(kept keptRows) error {
 	data, err := json.MarshalIndent(kept, "", "\t")
 	if err != nil {
 		return err
@@ -69,10 +94,16 @@ func (r *repo) writeKept(kept map[string]*targetRow) error {
 	return os.Rename(part, r.keptFile())
 }
 
+// judged reports whether a row tells of this target as it is now.
+func (row *targetRow) judged(t target, state string) bool {
+	return row.Path == t.path && row.State == state
+}
+
 // complete reports whether the row answers what the options ask, and well.
 func (row *targetRow) complete(o basesOptions) bool {
 	return row.Error == "" && row.Applies == "strictly" && row.Builds != "-" && row.Builds != "no" &&
-		(o.quick || row.Builds != "rpc") && (!o.test || len(row.Packages) > 0) && (o.attacks == "" || row.Tried > 0)
+		(o.quick || row.Builds != "rpc") && (!o.test || len(row.Packages) > 0) &&
+		(o.attacks == "" || row.Tried > 0 && row.Attacks == o.attacks)
 }
 
 // tests is the row's cell: packages that pass, then what does not.
@@ -126,12 +157,57 @@ func (row *targetRow) attacks() string {
 	return s
 }
 
+// printKept prints what earlier runs found of the targets, or of all there are, and
+// tries nothing.
+func (r *repo) printKept(targets []target, kept keptRows, all bool, out io.Writer) error {
+	var rows []*targetRow
+	add := func(row *targetRow) {
+		if row != nil && !slices.Contains(rows, row) {
+			rows = append(rows, row)
+		}
+	}
+	for _, t := range targets {
+		add(kept.row(t))
+	}
+	if all {
+		for _, key := range slices.Sorted(maps.Keys(kept)) {
+			add(kept[key])
+		}
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("%s holds none of the targets; run bases with --test, --attacks or --quick first", r.keptFile())
+	}
+	printRows(out, rows, true)
+	for _, row := range rows {
+		t, err := r.resolve(row.Path)
+		state := ""
+		if err == nil {
+			state, err = r.state(t)
+		}
+		switch {
+		case row.Path == "":
+			fmt.Fprintf(out, "\n%s: kept by an older version of this tool; judged by patches that are not known\n", row.Target)
+		case err != nil || !row.judged(t, state):
+			fmt.Fprintf(out, "\n%s: judged in another state than today's of the patches, own files or directory\n", row.Target)
+		}
+	}
+	return nil
+}
+
 // printRows prints the table, and below it what went wrong.
 func printRows(out io.Writer, rows []*targetRow, markdown bool) {
 	head := []string{"base", "target", "applies", "hunks", "lines", "builds", "tests", "attacks held"}
 	cells := [][]string{head}
+	count := make(map[string]int)
 	for _, row := range rows {
-		cells = append(cells, []string{row.Base, row.Target, row.Applies, fmt.Sprint(row.Hunks), fmt.Sprint(row.Lines), row.Builds, row.tests(), row.attacks()})
+		count[row.Target]++
+	}
+	for _, row := range rows {
+		name := row.Target
+		if count[name] > 1 && row.Path != "" {
+			name = row.Path // two directories of one name
+		}
+		cells = append(cells, []string{row.Base, name, row.Applies, fmt.Sprint(row.Hunks), fmt.Sprint(row.Lines), row.Builds, row.tests(), row.attacks()})
 	}
 	if markdown {
 		cells = slices.Insert(cells, 1, slices.Repeat([]string{"---"}, len(head)))

@@ -26,12 +26,12 @@ func hasDir(dir, name string) bool {
 }
 
 // buildNode builds the node of a patched tree, bor's or geth's, and vets what has hooks.
-func (r *repo) buildNode(dir string, row *targetRow) (bin string, err error) {
+func (r *repo) buildNode(dir string, t target, row *targetRow) (bin string, err error) {
 	main, name := "./cmd/geth", "geth"
 	if hasDir(dir, "internal/cli/server") {
 		main, name = "./cmd/cli", "bor"
 	}
-	bin = r.path("build", "bin", name+"-guarded-"+row.Target)
+	bin = r.path("build", "bin", name+"-guarded-"+t.file)
 	if text, err := goRun(dir, "build", "-ldflags="+linkAnyName, "-o", bin, main); err != nil {
 		return "", fmt.Errorf("build %s: %s", main, text)
 	}
@@ -80,7 +80,10 @@ func (row *targetRow) runTests(dir, stock string, s *set, resume bool, out io.Wr
 }
 
 // run runs one package's tests. What fails is run by itself once more; what fails
-// again is run without the patches, and is upstream's affair if it fails there.
+// again is run without the patches, and is upstream's affair if it fails there. A run
+// that did not come to its end (a panic, a time-out, a package that does not build)
+// tells nothing of the tests that it did not reach: it is run whole once more, and then
+// only upstream's own failures are let pass.
 func (p *packageRow) run(dir, stock string) error {
 	args := []string{"test", "-ldflags=" + linkAnyName}
 	if p.Own {
@@ -90,23 +93,36 @@ func (p *packageRow) run(dir, stock string) error {
 	if p.OK = err == nil; p.OK {
 		return nil
 	}
+	cut := !ended(lines)
+	if cut {
+		again, err := goLines(dir, append(args, "-count=1", p.Package)...)
+		if p.OK = err == nil; p.OK {
+			p.Once = []string{"the whole run"}
+			return nil
+		}
+		if !ended(again) {
+			p.Failed = []string{"to run to its end"}
+			return fmt.Errorf("tests of %s do not run to their end: %s", p.Package, strings.Join(again[max(0, len(again)-60):], "\n"))
+		}
+		lines = again
+	}
 	text := strings.Join(lines[max(0, len(lines)-60):], "\n")
 	names := failures(lines)
-	if len(names) == 0 { // it does not compile, or it ended by a panic
-		p.Failed = []string{"to run"}
-		return fmt.Errorf("tests of %s: %s", p.Package, text)
+	alone := func(dir string, names []string) (lines []string, err error) {
+		return goLines(dir, "test", "-ldflags="+linkAnyName, "-count=1", "-run", "^("+strings.Join(names, "|")+")$", p.Package)
 	}
-	alone := func(dir string, names []string) []string {
-		lines, err := goLines(dir, "test", "-ldflags="+linkAnyName, "-count=1", "-run", "^("+strings.Join(names, "|")+")$", p.Package)
-		if again := failures(lines); err == nil || len(again) > 0 {
-			return again
+	again := names
+	if !cut {
+		// Of a run that was cut off in turn nobody knows what would have passed.
+		if lines, err := alone(dir, names); err == nil || ended(lines) {
+			again = failures(lines)
 		}
-		return names
 	}
-	again := alone(dir, names)
 	var known []string
 	if len(again) > 0 {
-		known = alone(stock, again)
+		// Upstream's is what is seen to fail there, and nothing that merely did not run.
+		lines, _ := alone(stock, again)
+		known = failures(lines)
 	}
 	for _, name := range names {
 		switch {
@@ -119,27 +135,50 @@ func (p *packageRow) run(dir, stock string) error {
 		}
 	}
 	if p.OK = len(p.Failed) == 0; p.OK {
+		if cut {
+			p.Once = []string{"the whole run"}
+		}
 		return nil
 	}
 	return fmt.Errorf("tests of %s: %s\n%s", p.Package, strings.Join(p.Failed, ", "), text)
 }
 
+// ended reports whether a run that failed did so by nothing but tests that failed: then
+// each package that failed told so itself, by a line FAIL, before the go command did.
+func ended(lines []string) bool {
+	failed := false
+	for i, l := range lines {
+		if strings.HasPrefix(l, "FAIL\t") {
+			failed = true
+			if i == 0 || lines[i-1] != "FAIL" {
+				return false
+			}
+		}
+		if strings.HasPrefix(l, "FAIL ") { // a package that was not set up
+			return false
+		}
+	}
+	return failed && len(failures(lines)) > 0
+}
+
 // attack has slowclient judge a node. Its records are kept beside the table: with
 // resume those that held are not judged again.
-func (r *repo) attack(bin string, row *targetRow, o basesOptions) error {
-	records := r.path("build", "attacks-"+row.Target+".json")
+func (r *repo) attack(bin string, t target, row *targetRow, o basesOptions) error {
+	records := r.path("build", "attacks-"+t.file+".json")
 	args := []string{"run", "./tests/slowclient", "--binary", bin, "--quick", "--records", records}
 	if o.attacks != "quick" {
 		args = append(args, "--only", o.attacks)
 	}
-	if o.resume {
+	if o.resume && row.Attacks == o.attacks {
 		args = append(args, "--resume")
 		if err := dropBroken(records); err != nil {
 			return err
 		}
+	} else if err := os.Remove(records); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // what it holds was judged of other cases, or of another node
 	}
 	text, runErr := goRun(r.root, args...)
-	row.Tried, row.Broken = 0, nil
+	row.Tried, row.Broken, row.Attacks = 0, nil, o.attacks
 	data, err := os.ReadFile(records)
 	if err != nil {
 		return fmt.Errorf("attacks: %s", text)

@@ -265,7 +265,7 @@ func runBases(c *call) error {
 	c.flags.BoolVar(&o.test, "test", false, "run the tests of the packages, ours and upstream's, too")
 	c.flags.StringVar(&o.attacks, "attacks", "", "have slowclient judge the node by these cases (its --only), or by its quick set (quick)")
 	c.flags.BoolVar(&o.resume, "resume", false, "take what an earlier run found good (build/bases.json) as done")
-	c.flags.BoolVar(&o.markdown, "markdown", false, "print the table as the documents have it")
+	c.flags.BoolVar(&o.markdown, "markdown", false, "print the table as the documents have it; without --quick, --test and --attacks only of what earlier runs found")
 	all := c.flags.Bool("targets", false, "take the releases of patches/targets as well as those named")
 	if err := c.parse(0, -1); err != nil {
 		return err
