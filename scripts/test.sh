@@ -41,8 +41,8 @@ step "upstream's, guard on" env RPCGUARD_STANDIN=on go test $PKGS $MORE
 cd "$root"
 
 step "each patch compiles by itself in order" go run ./scripts/patchset status --compile
-# The newest target of each older base; make bases takes all of them, and builds and tests.
-step "older bases: strict apply, vet of rpc" go run ./scripts/patchset bases --quick v1.13.15 v1.14.12 v1.17.0 v1.17.5
+# The newest target of each older base of geth; make bases takes all of them, and builds and tests.
+step "older bases: strict apply, vet, compile" go run ./scripts/patchset bases --quick v1.13.15 v1.14.12 v1.15.11 v1.17.0 v1.17.5
 # make mutants takes out the limits as well.
 step "the hooks, taken out one at a time: a test must go red" go run ./scripts/mutants --quick --only hook/
 step "root module: vet" go vet ./...

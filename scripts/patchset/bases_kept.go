@@ -21,7 +21,7 @@ type targetRow struct {
 	Path                  string `json:",omitempty"` // the release, or the directory's absolute path
 	State                 string `json:",omitempty"` // of patches, own files and directory, see repo.state
 	Attacks               string `json:",omitempty"` // the cases that were asked for
-	Builds                string // the command that was built and linked, "rpc" if only that was vetted
+	Builds                string // the command that was built and linked, or vetted
 	Hunks, Lines          int
 	Packages              []packageRow `json:",omitempty"`
 	Tried                 int          `json:",omitempty"` // attacks judged
@@ -39,6 +39,9 @@ type packageRow struct {
 	Stock   []string `json:",omitempty"` // fail without the patches, too
 	Once    []string `json:",omitempty"` // failed in the whole run and pass by themselves
 }
+
+// vetted is told where nothing was linked; older rows have "rpc", which is what they vetted.
+const vetted = "vetted"
 
 func (r *repo) keptFile() string { return r.path("build", "bases.json") }
 
@@ -102,7 +105,7 @@ func (row *targetRow) judged(t target, state string) bool {
 // complete reports whether the row answers what the options ask, and well.
 func (row *targetRow) complete(o basesOptions) bool {
 	return row.Error == "" && row.Applies == "strictly" && row.Builds != "-" && row.Builds != "no" &&
-		(o.quick || row.Builds != "rpc") && (!o.test || len(row.Packages) > 0) &&
+		(o.quick || row.Builds != vetted) && (!o.test || len(row.Packages) > 0) &&
 		(o.attacks == "" || row.Tried > 0 && row.Attacks == o.attacks)
 }
 

@@ -98,6 +98,18 @@ func TestBasesRefusesItself(t *testing.T) {
 	})
 }
 
+// What has variants on older bases is compiled by --quick, too, where a release has it.
+func TestBasesQuick(t *testing.T) {
+	w := newWorld(t)
+	if out := w.ok("bases", "--quick", "v1.1.0"); !strings.Contains(out, "builds vetted") {
+		t.Error(out)
+	}
+	out := new(strings.Builder)
+	if run([]string{"bases", "--quick", "v1.0.0"}, out, out) == 0 || !strings.Contains(out.String(), "./eth/filters: ") || !strings.Contains(out.String(), "undefined: API") {
+		t.Errorf("eth/filters does not compile, and bases says\n%s", out)
+	}
+}
+
 // A row stands for what it was judged by: the directory, the patches, the cases.
 func TestBasesRowsAreOfOneState(t *testing.T) {
 	w := newWorld(t)

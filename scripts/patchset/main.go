@@ -261,7 +261,7 @@ func runDrift(c *call) error {
 
 func runBases(c *call) error {
 	var o basesOptions
-	c.flags.BoolVar(&o.quick, "quick", false, "only apply, and vet package rpc")
+	c.flags.BoolVar(&o.quick, "quick", false, "only apply, vet package rpc and compile what else has variants, tests included")
 	c.flags.BoolVar(&o.test, "test", false, "run the tests of the packages, ours and upstream's, too")
 	c.flags.StringVar(&o.attacks, "attacks", "", "have slowclient judge the node by these cases (its --only), or by its quick set (quick)")
 	c.flags.BoolVar(&o.resume, "resume", false, "take what an earlier run found good (build/bases.json) as done")
