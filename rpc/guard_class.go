@@ -38,6 +38,8 @@ var builtinClasses = [numClasses][]string{
 	classCompute: {
 		"eth_call", "eth_estimateGas", "eth_createAccessList", "eth_fillTransaction", graphqlMethod,
 		"eth_resend", "eth_sendTransaction", "personal_sendTransaction", // estimate the gas that is not given
+		"eth_signTransaction",                                          // proves the blobs that come with it
+		"debug_getRawBlock", "debug_getRawReceipts", "debug_dbAncient", // megabytes in one piece, which count when they are made
 	},
 	classHeavy: {
 		"debug_trace*", "debug_standardTrace*", "debug_subscribe", // traceChain is debug's one subscription
@@ -170,8 +172,14 @@ func (c *classifier) classify(method string, params []byte) callClass {
 	if class, ok := c.given.match(method); ok {
 		return class
 	}
+	if isRawTransaction(method) && len(params) >= blobParams {
+		return classCompute
+	}
 	if class, ok := c.builtin.match(method); ok {
 		return class
+	}
+	if readsPendingBlock(method, params) {
+		return classCompute
 	}
 	switch method {
 	case "eth_getLogs":
