@@ -16,6 +16,11 @@ import (
 // logsPerSecond is how many records of one message a client can make the node write.
 const logsPerSecond = 100
 
+// logAttrBytes is how long a value in one of them may be. The error of a call that has
+// failed says what its contract said, or repeats the parameters: a reason of 1 MB that a
+// request of 300 bytes makes is 4 MB in the log, escaped.
+const logAttrBytes = 512
+
 // sampledMessages are the beginnings of the messages that clients can cause at will.
 // Whatever follows, a method's name say, it is one message: a client must not get
 // another hundred by making up another name.
@@ -43,9 +48,9 @@ type logWindow struct {
 	omitted int
 }
 
-// allow reports whether a record of the message may pass, and how many were left
-// out before it since the last one that told.
-func (s *logSampler) allow(msg string) (ok bool, omitted int) {
+// allow reports whether a record of the message may pass, whether it is one of the sampled
+// ones, and how many were left out before it since the last one that told.
+func (s *logSampler) allow(msg string) (ok, sampled bool, omitted int) {
 	which := -1
 	for i, beginning := range sampledMessages {
 		if strings.HasPrefix(msg, beginning) {
@@ -54,7 +59,7 @@ func (s *logSampler) allow(msg string) (ok bool, omitted int) {
 		}
 	}
 	if which < 0 {
-		return true, 0
+		return true, false, 0
 	}
 	now := s.clock.Now()
 
@@ -67,10 +72,10 @@ func (s *logSampler) allow(msg string) (ok bool, omitted int) {
 	}
 	if w.passed >= logsPerSecond {
 		w.omitted++
-		return false, 0
+		return false, true, 0
 	}
 	w.passed++
-	return true, omitted
+	return true, true, omitted
 }
 
 // sampledHandler is a log handler behind a sampler.
@@ -81,15 +86,57 @@ type sampledHandler struct {
 
 // Handle implements slog.Handler.
 func (h *sampledHandler) Handle(ctx context.Context, r logRecord) error {
-	ok, omitted := h.sampler.allow(r.Message)
+	ok, sampled, omitted := h.sampler.allow(r.Message)
 	if !ok {
 		return nil
+	}
+	if sampled {
+		r = cutRecord(r)
 	}
 	if omitted > 0 {
 		r = r.Clone()
 		r.AddAttrs(logInt("omitted", omitted))
 	}
 	return h.logHandler.Handle(ctx, r)
+}
+
+// cutRecord returns a record whose long values are cut to logAttrBytes.
+func cutRecord(r logRecord) logRecord {
+	long := false
+	r.Attrs(func(a logAttr) bool {
+		long = len(textOf(a)) > logAttrBytes
+		return !long
+	})
+	if !long {
+		return r
+	}
+	cut := newLogRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a logAttr) bool {
+		if text := textOf(a); len(text) > logAttrBytes {
+			a = logString(a.Key, fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:logAttrBytes], ""), len(text)))
+		}
+		cut.AddAttrs(a)
+		return true
+	})
+	return cut
+}
+
+// textOf returns a value that is text of any length, and nothing for others.
+func textOf(a logAttr) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = "" // a nil pointer, of which the handler makes something short
+		}
+	}()
+	switch v := a.Value.Any().(type) {
+	case string:
+		return v
+	case error:
+		return v.Error()
+	case fmt.Stringer:
+		return v.String()
+	}
+	return ""
 }
 
 // WithAttrs implements slog.Handler.

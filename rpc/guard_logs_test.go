@@ -5,6 +5,8 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,5 +41,24 @@ func TestClientLogsAreSampled(t *testing.T) {
 	}
 	if ctx := context.Background(); !handler.Enabled(ctx, log.LevelInfo) || handler.Enabled(ctx, log.LevelDebug) {
 		t.Error("levels are not the inner handler's")
+	}
+}
+
+// What a client has a contract say, or sends as a parameter, is cut in the log.
+func TestClientLogsAreCut(t *testing.T) {
+	var out bytes.Buffer
+	handler := &sampledHandler{log.LogfmtHandlerWithLevel(&out, log.LevelInfo), &logSampler{clock: new(mclock.Simulated)}}
+	long := strings.Repeat("\x00", 1<<20)
+	for _, value := range []any{long, errors.New(long), idForLog{json.RawMessage(long)}} {
+		out.Reset()
+		log.NewLogger(handler).Warn("Served eth_call", "reqid", 7, "err", value, "errdata", "0x08c379a0")
+		if got := out.String(); len(got) > 4*logAttrBytes+300 || !strings.Contains(got, "reqid=7") || !strings.Contains(got, "errdata=0x08c379a0") {
+			t.Errorf("%T: %d bytes: %.300s", value, len(got), got)
+		}
+	}
+	out.Reset()
+	log.NewLogger(handler).Warn("Imported new chain segment", "err", long)
+	if out.Len() < len(long) {
+		t.Errorf("what no client causes was cut to %d bytes", out.Len())
 	}
 }

@@ -16,7 +16,11 @@ type (
 	logAttr    = slog.Attr
 )
 
-var logInt = slog.Int
+var (
+	logInt       = slog.Int
+	logString    = slog.String
+	newLogRecord = slog.NewRecord
+)
 
 // rootHandler is the handler of the process's default logger.
 func rootHandler() logHandler { return log.Root().Handler() }

@@ -11,7 +11,11 @@ type (
 	logAttr    = slog.Attr
 )
 
-var logInt = slog.Int
+var (
+	logInt       = slog.Int
+	logString    = slog.String
+	newLogRecord = slog.NewRecord
+)
 
 // rootHandler is the handler of the process's default logger. A logger does not tell
 // its handler here; upstream sets the same one as that of package slog.
