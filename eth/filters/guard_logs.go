@@ -16,16 +16,7 @@ import (
 
 // blockLogs stands in front of upstream's function of that name.
 func (f *Filter) blockLogs(ctx context.Context, header *types.Header) ([]*types.Log, error) {
-	logs, err := f.blockLogsUnguarded(ctx, header)
-	if err != nil {
-		return logs, err
-	}
-	if meter := rpc.BuildMeterFromContext(ctx); meter != nil {
-		if err := meter.Add(logsSize(logs)); err != nil {
-			return nil, err
-		}
-	}
-	return logs, nil
+	return meteredLoad(ctx, func() ([]*types.Log, error) { return f.blockLogsUnguarded(ctx, header) })
 }
 
 // indexedLogs stands in front of upstream's function of that name. The search in

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/ethereum/go-ethereum/core/types"
-	"github.com/ethereum/go-ethereum/rpc"
 )
 
 // A log query holds what it has found until it ends, over any number of blocks.
@@ -17,14 +16,5 @@ import (
 
 // checkMatches stands in front of upstream's function of that name.
 func (f *Filter) checkMatches(ctx context.Context, header *types.Header) ([]*types.Log, error) {
-	logs, err := f.checkMatchesUnguarded(ctx, header)
-	if err != nil {
-		return logs, err
-	}
-	if meter := rpc.BuildMeterFromContext(ctx); meter != nil {
-		if err := meter.Add(logsSize(logs)); err != nil {
-			return nil, err
-		}
-	}
-	return logs, nil
+	return meteredLoad(ctx, func() ([]*types.Log, error) { return f.checkMatchesUnguarded(ctx, header) })
 }
