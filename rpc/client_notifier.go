@@ -31,6 +31,12 @@ type subLimits struct {
 	books     *subBooks
 }
 
+// burstShare is how many times connBytes the queues of one connection may hold when an event
+// enters one that is empty. A client that keeps up has hardly anything waiting when a block
+// comes. But 1024 subscriptions of one connection, each to logs of an address more, are 1024
+// empty queues: a block with 41000 logs of 500 bytes would put 20 GiB into them at once.
+const burstShare = 4
+
 // clientNotifier is the queue between one subscription and its client.
 //
 // # Model
@@ -51,8 +57,9 @@ type subLimits struct {
 // # Bounds
 //
 // What waits is bounded by events, by bytes, and by bytes of the whole connection,
-// held events included. An event that enters an empty queue is never refused,
-// whatever its size; neither the event being written nor that first one measures
+// held events included. An event that enters an empty queue is not refused,
+// whatever its size, before those of the connection hold burstShare times its bytes;
+// neither the event being written nor that first one measures
 // the client, what piles up behind them does. Events sent one by one through Notify
 // have no number (nobody can tell which of them belong together), only bytes.
 //
@@ -298,7 +305,7 @@ func (s *clientNotifier) admitLocked(ev *Event, counted bool) (report dropReport
 		}
 	}
 	switch {
-	case s.items == 0:
+	case s.items == 0 && s.out.bytes/burstShare <= l.connBytes:
 		return dropReport{}, true
 	case counted && s.events >= l.events:
 		return refuse(dropEvents, int64(s.events), int64(l.events))

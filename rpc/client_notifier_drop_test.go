@@ -74,6 +74,42 @@ func TestGuardConnectionBound(t *testing.T) {
 	})
 }
 
+// TestGuardManyEmptyQueues: an event enters an empty queue, but not any number of them on a
+// connection that takes nothing. One that has taken what came before loses none.
+func TestGuardManyEmptyQueues(t *testing.T) {
+	const subs = 40
+	ev := textEvent(0, strings.Repeat("x", 600<<10))
+	for _, reads := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := newFakeConn()
+			limits := testLimits
+			limits.notice, limits.subs = true, subs+1
+			o := newTestOutbox(t, conn, wsFraming, limits)
+			if reads {
+				conn.letAll()
+			}
+			require.NoError(t, liveSub(o, "0xb").notify(textEvent(0, "a"), true))
+			synctest.Wait()
+			for i := range subs {
+				s := liveSub(o, ID(fmt.Sprint(i)))
+				s.notify(ev, true)
+				if reads {
+					synctest.Wait()
+				}
+			}
+			require.LessOrEqual(t, o.bytes, burstShare*limits.connBytes+2*ev.size)
+			if reads {
+				require.Empty(t, dropsOf(o))
+			} else {
+				require.Equal(t, dropConnBytes, dropsOf(o)[0].Reason)
+				require.Greater(t, o.bytes, limits.connBytes, "a burst may be more than what waits otherwise")
+			}
+			o.fail(errOutboxClosed)
+			requireEmpty(t, o)
+		})
+	}
+}
+
 // TestGuardOverflowBeforeActivationOnlyMarks: torn down before the handler has taken the
 // subscription over, it would be put back and closed twice at disconnect.
 func TestGuardOverflowBeforeActivationOnlyMarks(t *testing.T) {

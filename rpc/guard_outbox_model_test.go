@@ -68,7 +68,7 @@ func (m *outboxModel) notify(s *modelSub, e *modelEntry) bool {
 		return false
 	}
 	items, events, bytes := m.waiting(s)
-	fits := items == 0 ||
+	fits := items == 0 && m.connBytes()/burstShare <= m.limits.connBytes ||
 		(!e.counted || events < m.limits.events) &&
 			bytes+e.size <= m.limits.bytes &&
 			m.connBytes()+e.size <= m.limits.connBytes
