@@ -28,7 +28,7 @@ func TestGuardSimulateIsCounted(t *testing.T) {
 		server := newServer()
 		if guarded {
 			cfg := rpc.DefaultGuardConfig
-			cfg.Reply.Max = 512 << 10
+			cfg.Reply.Max = 1 << 20 // bsc has what a call reverts with twice in its result
 			g, err := rpc.NewGuard(cfg, rpc.GuardEnv{Procs: 2, HTTPBodyLimit: 5 << 20})
 			require.NoError(t, err)
 			server.SetGuard(g)
