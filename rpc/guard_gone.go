@@ -50,6 +50,13 @@ func (c *stoppableContext) Err() error {
 	return c.err
 }
 
+// EndsWithCall reports whether what works for ctx has to end with it, whatever upstream
+// does: it belongs to a call of a client that is not trusted.
+func EndsWithCall(ctx context.Context) bool {
+	s, ok := ctx.Value(callScopeKey{}).(*callScope)
+	return ok && s.g.untrusted() && !s.g.cfg.DryRun
+}
+
 // BeginTrace is called before one transaction is traced for the call that scope belongs
 // to, which need not be ctx: what goes on after a call has returned runs under a context
 // of its own. It waits until the call has a processor to itself, since a call holds one

@@ -5,12 +5,15 @@ package tracers
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
 // errNoJavaScript refuses what cannot be metered; see --rpc.heavy.jstracers.
 var errNoJavaScript = errors.New("JavaScript tracers are not available on this server")
+
+var errTooDeep = errors.New("the tracer's functions call each other too deep")
 
 // traceMeter counts what one tracer holds. It belongs to the goroutine that runs
 // the transaction; several of them may share the call's meter.
@@ -43,13 +46,28 @@ func (m *traceMeter) result(get func() (json.RawMessage, error)) (json.RawMessag
 	if err := m.call.Hold(m.output); err != nil {
 		return nil, err // with its code and data, not as "execution timeout"
 	}
-	res, err := get()
+	res, err := recovered(get)
 	m.call.Hold(-m.output - m.memory)
 	if err != nil {
 		m.call.Add(-m.output)
 		return nil, err
 	}
 	return res, m.call.Add(int64(len(res)) - m.output)
+}
+
+// recovered makes an error of a panic. Upstream reads what a JavaScript tracer is made of
+// and what it returns without looking whether the code behind it throws, or was
+// interrupted; the goroutines that trace a block would take the node down with them.
+func recovered[T any](do func() (T, error)) (res T, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("tracer failed: %v", v)
+		}
+		if fmt.Sprintf("%T", err) == "*goja.StackOverflowError" {
+			err = errTooDeep // it has no text of its own
+		}
+	}()
+	return do()
 }
 
 // newGuardTracer makes a tracer of the directory, metered. The native tracers hold
@@ -64,7 +82,7 @@ func newGuardTracer(call *rpc.BuildMeter, name string, cfg json.RawMessage, cons
 	if err != nil {
 		return nil, err
 	}
-	tracer, err := construct(name, cfg)
+	tracer, err := recovered(func() (madeTracer, error) { return construct(name, cfg) })
 	if err != nil {
 		return nil, err
 	}

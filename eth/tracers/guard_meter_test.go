@@ -55,6 +55,12 @@ func FuzzGuardCanonical(f *testing.F) {
 }
 
 func TestGuardUsesJavaScript(t *testing.T) {
+	mux, known := DefaultDirectory.elems["muxTracer"]
+	t.Cleanup(func() {
+		if delete(DefaultDirectory.elems, "muxTracer"); known {
+			DefaultDirectory.elems["muxTracer"] = mux
+		}
+	})
 	DefaultDirectory.Register("guardNative", nil, false)
 	DefaultDirectory.Register("muxTracer", nil, false)
 	for name, want := range map[string]bool{
