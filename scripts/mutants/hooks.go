@@ -274,5 +274,7 @@ var hookCases = map[string]string{
 	"node/rpcstack.go":      "slow-headers,h2-large-headers",
 	"cmd/utils/flags.go":    "exact-refusals",
 
-	"internal/ethapi/simulate.go": "simulated-returns",
+	"eth/tracers/js/goja.go":      "javascript-made-after-leaving",
+	"internal/ethapi/api.go":      "access-list-after-leaving",
+	"internal/ethapi/simulate.go": "simulated-returns,simulated-gap-after-leaving",
 }

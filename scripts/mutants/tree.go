@@ -15,7 +15,7 @@ const envName = "RPCGUARD_MUTANT"
 
 // packages that hold something of ours, those that others need first.
 var packages = []string{
-	"./rpc", "./node", "./eth/filters", "./eth/tracers", "./eth/tracers/logger", "./eth/tracers/native", "./graphql", "./internal/ethapi", "./cmd/utils", "./cmd/geth",
+	"./rpc", "./node", "./eth/filters", "./eth/tracers", "./eth/tracers/js", "./eth/tracers/logger", "./eth/tracers/native", "./graphql", "./internal/ethapi", "./cmd/utils", "./cmd/geth",
 }
 
 // edit replaces a text that occurs exactly once in a file of the tree.
@@ -59,6 +59,8 @@ func (m *mutant) packages() []string {
 		return []string{"./cmd/utils", "./cmd/geth"}
 	case "./eth/tracers":
 		return []string{m.pkg, "./eth/tracers/native", "./node"}
+	case "./eth/tracers/js":
+		return []string{"./eth/tracers", m.pkg} // tests of a call stand there
 	case "./eth/filters":
 		return []string{m.pkg, "./node"}
 	}

@@ -4,7 +4,11 @@ package attack
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"time"
+
+	"github.com/ethereum/go-ethereum/common/hexutil"
 
 	"rpcguard/tests/slowclient/rig"
 )
@@ -119,6 +123,40 @@ func init() {
 			}
 		},
 	}, &Case{
+		Name: "simulated-gap-after-leaving", Family: calls, Flags: []string{evm4s},
+		Recipe: "eth_simulateV1 with a gap of 250 blocks, each of which calls two contracts of the system that loop for 30M gas; the client leaves after a second of it, another stays",
+		Bound:  idle + "; the other is answered within 10 s",
+		Why:    "a simulation is over with its client and its time, whatever its blocks are made of",
+		Run:    simulatedGap,
+	}, &Case{
+		Name: "access-list-after-leaving", Family: calls, Flags: []string{"rpc.gascap=0", evm4s},
+		Recipe: "on a node without a cap on gas, eth_createAccessList of a loop, and of a contract that touches another slot each time; the clients leave after a second of it, another stays",
+		Bound:  idle + "; the other is answered within 10 s",
+		Why:    "a list that is never complete must not be worked on for good",
+		Run:    endlessAccessLists,
+	}, &Case{
+		Name: "javascript-made-after-leaving", Family: calls,
+		Recipe: "debug_traceCall with JavaScript tracers that loop while they are made; the clients leave after a second of it. Then one whose function calls itself",
+		Bound:  idle + "; the node lives",
+		Why:    "a program that a client sends must end before it has begun, too",
+		Run: func(r *Run) {
+			const rest = `fault:function(){},result:function(){}}`
+			var clients []*rig.RawHTTP
+			for i, js := range []string{`(function(){for(;;);})()`, `{setup:function(){for(;;);},` + rest, `{step:function(){for(;;);},` + rest} {
+				c := r.Raw(r.Attacker(i))
+				r.Must(c.Request(rig.TraceWith(1, js, "{}", "1h")), "trace")
+				clients = append(clients, c)
+			}
+			r.leaves(r.Seconds(1, 2), func() {
+				for _, c := range clients {
+					c.Close()
+				}
+			})
+			// Ended by its depth here; on stock it goes on until the stack is full.
+			status, _, body, err := r.HTTP(r.Attacker(4)).Post(r.Ctx, rig.TraceWith(1, `{setup:function f(){[0].forEach(f)},`+rest, "{}", "1h"))
+			r.Check(err == nil && len(body) > 0, "recursion: status %d, %d bytes, %v", status, len(body), err)
+		},
+	}, &Case{
 		Name: "trace-for-an-hour", Number: 37, Family: calls, Flags: []string{"rpc.admission.heavy-timeout=3s"},
 		Recipe: "debug_traceCall with timeout 1h whose client stays; the cap is set to 3 s where there is one",
 		Bound:  "the processor is idle within 10 s",
@@ -151,4 +189,54 @@ func init() {
 			r.leaves(0, ws.Abort)
 		},
 	})
+}
+
+// simulatedGap has blocks simulated that hold no calls, in which upstream looks neither at
+// the time nor at the client.
+func simulatedGap(r *Run) {
+	const loop = `{"code":"0x5b620100005f20505f56"}` // hashes 64 KiB again and again
+	_, head, err := r.HTTP(r.Attacker(0)).Send(r.Ctx, rig.Call(1, "eth_getBlockByNumber", "latest", false))
+	r.Must(err, "head")
+	var block struct{ Number hexutil.Uint64 }
+	r.Must(json.Unmarshal(head.Result, &block), "head")
+	gap := rig.Call(1, "eth_simulateV1", rig.Raw(fmt.Sprintf(`{"blockStateCalls":[{"stateOverrides":{"0x000f3df6d732807ef1319fb7b8bb8522d0beac02":%s,`+
+		`"0x0000f90827f1c53a10cb7a02335b175320002935":%s}},{"blockOverrides":{"number":"0x%x"}}]}`, loop, loop, uint64(block.Number)+250)), block.Number.String())
+	c := r.Raw(r.Attacker(0))
+	r.Must(c.Request(gap), "simulation")
+	r.leaves(r.Seconds(1, 2), func() { c.Close() })
+	r.answeredWithin(10*time.Second, r.Attacker(1), gap)
+}
+
+// endlessAccessLists has lists made that are never complete.
+func endlessAccessLists(r *Run) {
+	list := func(code, other string) []byte {
+		return rig.Call(1, "eth_createAccessList", rig.Raw(`{"to":"0x00000000000000000000000000000000000000cc"}`), "latest",
+			rig.Raw(`{"0x00000000000000000000000000000000000000cc":{"code":"`+code+`"},"0x00000000000000000000000000000000000000dd":{"code":"`+other+`"}}`))
+	}
+	loop := list("0x5b600056", "0x")
+	fresh := list("0x5f5f5f5f5f60dd5af1", "0x5a5400") // calls another, which reads a slot named after the gas that is left
+	var clients []*rig.RawHTTP
+	for i, body := range [][]byte{loop, fresh} {
+		c := r.Raw(r.Attacker(i))
+		r.Must(c.Request(body), "access list")
+		clients = append(clients, c)
+	}
+	r.leaves(r.Seconds(1, 2), func() {
+		for _, c := range clients {
+			c.Close()
+		}
+	})
+	r.answeredWithin(10*time.Second, r.Attacker(2), loop)
+}
+
+// answeredWithin judges whether a call is answered in time, if only with an error.
+func (r *Run) answeredWithin(most time.Duration, from rig.Dialer, body []byte) {
+	c := r.Raw(from)
+	begun := time.Now()
+	r.Must(c.Request(body), "call")
+	status, _, reply, err := c.Response(r.Seconds(12, 20))
+	if r.Check(err == nil && len(reply) > 0, "no answer: status %d, %v", status, err) {
+		r.AtMost("answered after", time.Since(begun).Seconds(), most.Seconds(), "s")
+	}
+	c.Close()
 }
