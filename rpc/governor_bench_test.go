@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -41,8 +42,13 @@ func TestGovernorNilAllocatesNothing(t *testing.T) {
 		result string
 		arg    interface{} = "0x1"
 	)
-	plain := testing.AllocsPerRun(200, func() { c.callContextUnguarded(ctx, &result, "eth_getBalance", arg) })
-	guarded := testing.AllocsPerRun(200, func() { c.CallContext(ctx, &result, "eth_getBalance", arg) })
+	// The process's other goroutines are counted too, and pools are emptied meanwhile: the
+	// least of several runs is what the call itself takes.
+	plain, guarded := math.Inf(1), math.Inf(1)
+	for range 5 {
+		plain = min(plain, testing.AllocsPerRun(200, func() { c.callContextUnguarded(ctx, &result, "eth_getBalance", arg) }))
+		guarded = min(guarded, testing.AllocsPerRun(200, func() { c.CallContext(ctx, &result, "eth_getBalance", arg) }))
+	}
 	require.Equal(t, plain, guarded)
 }
 
