@@ -174,3 +174,7 @@ func (g *Guard) orStandIn() *Guard {
 
 // untrusted reports whether the limits apply to the clients of this view.
 func (g *Guard) untrusted() bool { return g != nil && g.mode == modeUntrusted }
+
+// enforces reports whether this view does more than count: its clients are not trusted,
+// and it is no dry run.
+func (g *Guard) enforces() bool { return g.untrusted() && !g.cfg.DryRun }

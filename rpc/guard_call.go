@@ -22,7 +22,7 @@ func isOversized(id json.RawMessage) bool {
 
 // boundsIDs reports whether the ids of this view's clients may not be too long. A dry run
 // refuses nothing.
-func (g *Guard) boundsIDs() bool { return g.untrusted() && !g.cfg.DryRun }
+func (g *Guard) boundsIDs() bool { return g.enforces() }
 
 // hideOversizedIDs keeps ids that are too long out of the replies to an HTTP request.
 // Those of calls were replaced before; but what is no valid call is answered with its id

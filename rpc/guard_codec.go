@@ -74,7 +74,7 @@ func (c *guardCodec) openOutbox() {
 			inner.limitReads(c.g.cfg.Body.WSLimit)
 		}
 		out := newSocketOut(conn.Conn, timeout)
-		if c.g.untrusted() && !c.g.cfg.DryRun {
+		if c.g.enforces() {
 			c.watchStall(out, conn.Conn)
 		}
 		c.out = c.newOutbox(out, wsFraming)

@@ -54,7 +54,7 @@ func (c *stoppableContext) Err() error {
 // does: it belongs to a call of a client that is not trusted.
 func EndsWithCall(ctx context.Context) bool {
 	s, ok := ctx.Value(callScopeKey{}).(*callScope)
-	return ok && s.g.untrusted() && !s.g.cfg.DryRun
+	return ok && s.g.enforces()
 }
 
 // BeginTrace is called before one transaction is traced for the call that scope belongs

@@ -30,7 +30,7 @@ func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
 	scope := g.openScope(w, r)
 	defer scope.finish()
 	cfg := g.bodyConfig(int64(s.httpBodyLimit), s.batchItemLimit)
-	if readsJSONBody(r) && (r.ContentLength <= cfg.limit || g.untrusted() && !g.cfg.DryRun) {
+	if readsJSONBody(r) && (r.ContentLength <= cfg.limit || g.enforces()) {
 		refused := g.readRequest(scope, w, r, cfg)
 		if refused {
 			return
@@ -38,7 +38,7 @@ func (g *Guard) serveHTTP(s *Server, w http.ResponseWriter, r *http.Request) {
 		if scope.frame.oversized {
 			g.admission.countOversizedBatch()
 		}
-		if len(scope.frame.text) > budgetStep && g.untrusted() && !g.cfg.DryRun && !scope.beginParse() {
+		if len(scope.frame.text) > budgetStep && g.enforces() && !scope.beginParse() {
 			return // nobody is left to answer
 		}
 		if g.serveDirectly(s, scope, r) {

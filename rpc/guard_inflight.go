@@ -27,7 +27,7 @@ var errHungUp = errors.New("client hung up")
 // attachReader makes the connection's messages pass through a reader of their own, if
 // its client is not trusted.
 func (c *guardCodec) attachReader(h *handler) {
-	if !c.g.untrusted() || c.g.cfg.DryRun {
+	if !c.g.enforces() {
 		return
 	}
 	c.reader = &streamReader{

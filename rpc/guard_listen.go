@@ -65,7 +65,7 @@ func (g *Guard) PrepareServer(srv *http.Server, l net.Listener) net.Listener {
 		gl.closeNew()
 		g.clock.AfterFunc(stopGrace, gl.closeAll)
 	})
-	if !g.untrusted() || g.cfg.DryRun {
+	if !g.enforces() {
 		return gl
 	}
 	srv.MaxHeaderBytes = maxHeaderBytes

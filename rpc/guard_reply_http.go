@@ -104,7 +104,7 @@ func withHTTPConn(ctx context.Context, conn net.Conn) context.Context {
 // the server's own time-out. What fits the kernel's buffers has left when it is written.
 func (o *httpOut) watchable(n int) *stallConn {
 	g := o.scope.g
-	if n <= replySmall || !kernelTells || !g.untrusted() || g.cfg.DryRun {
+	if n <= replySmall || !kernelTells || !g.enforces() {
 		return nil
 	}
 	conn, ok := o.scope.end.Value(httpConnKey{}).(net.Conn)

@@ -21,7 +21,7 @@ func (g *Guard) admitUpgrade(w http.ResponseWriter, r *http.Request, readLimit i
 	if g = g.orStandIn(); g == nil {
 		return w
 	}
-	if g.untrusted() && !g.cfg.DryRun && len(r.Header.Get("Origin")) > maxOrigin {
+	if g.enforces() && len(r.Header.Get("Origin")) > maxOrigin {
 		http.Error(w, "origin header too long", http.StatusForbidden)
 		return nil
 	}

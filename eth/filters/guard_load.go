@@ -31,10 +31,8 @@ func meteredLoad(ctx context.Context, load func() ([]*types.Log, error)) ([]*typ
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	logs, err := func() ([]*types.Log, error) {
-		defer func() { <-blockLoads }()
-		return load()
-	}()
+	defer func() { <-blockLoads }()
+	logs, err := load()
 	if err != nil {
 		return logs, err
 	}

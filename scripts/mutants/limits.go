@@ -104,7 +104,7 @@ var built = []struct{ name, file, on, off, cases string }{
 	{"stream.cancelled", "rpc/guard_inflight.go",
 		"c.h.cancelRoot()\n\treturn true", "if !mutant(\"limit/stream.cancelled\") {\nc.h.cancelRoot()\n}\nreturn true", "ws-client-leaves"},
 	{"call.id", "rpc/guard_call.go",
-		`boundsIDs() bool { return g.untrusted()`, `boundsIDs() bool { return !mutant("limit/call.id") && g.untrusted()`, "identifiers-and-nesting"},
+		`boundsIDs() bool { return g.enforces()`, `boundsIDs() bool { return !mutant("limit/call.id") && g.enforces()`, "identifiers-and-nesting"},
 	{"call.logs", "rpc/guard_logs.go",
 		`if w.passed >= logsPerSecond {`, `if w.passed >= logsPerSecond && !mutant("limit/call.logs") {`, "log-by-ids"},
 	{"call.origin", "rpc/guard_ws.go",
