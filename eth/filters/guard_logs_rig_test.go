@@ -82,3 +82,24 @@ func loggingChain(t *testing.T, blocks int) ethdb.Database {
 	}
 	return db
 }
+
+// requireMeteredQueries checks that a query of a chain of so many blocks that finds more than
+// one reply may have ends with the meter's error, and that one that finds less is served.
+func requireMeteredQueries(t *testing.T, backend *testBackend, blocks int64) {
+	t.Helper()
+	for last, code := range map[int64]int{10: 0, blocks: -32003} {
+		found, err := searched(t, func(ctx context.Context) ([]*types.Log, error) {
+			sys := NewFilterSystem(backend, Config{}) // no cache of the query before
+			crit := FilterCriteria{FromBlock: big.NewInt(1), ToBlock: big.NewInt(last), Addresses: []common.Address{logger}}
+			return newPlainAPI(sys).GetLogs(ctx, crit)
+		})
+		if code == 0 {
+			require.NoError(t, err)
+			require.Equal(t, 10, found)
+			continue
+		}
+		var e rpc.Error
+		require.ErrorAs(t, err, &e, "%d logs of 64 KiB were found", blocks)
+		require.Equal(t, code, e.ErrorCode())
+	}
+}

@@ -3,16 +3,9 @@
 package filters
 
 import (
-	"context"
-	"math/big"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/filtermaps"
-	"github.com/ethereum/go-ethereum/core/types"
-	"github.com/ethereum/go-ethereum/rpc"
 )
 
 // TestGuardLogQueriesAreMetered: a query that finds more than one reply may have ends
@@ -24,21 +17,7 @@ func TestGuardLogQueriesAreMetered(t *testing.T) {
 			backend, _ := newTestFilterSystem(loggingChain(t, blocks), Config{})
 			backend.startFilterMaps(0, unindexed, filtermaps.DefaultParams)
 			defer backend.stopFilterMaps()
-			for last, code := range map[int64]int{10: 0, blocks: -32003} {
-				found, err := searched(t, func(ctx context.Context) ([]*types.Log, error) {
-					sys := NewFilterSystem(backend, Config{}) // no cache of the query before
-					crit := FilterCriteria{FromBlock: big.NewInt(1), ToBlock: big.NewInt(last), Addresses: []common.Address{logger}}
-					return newPlainAPI(sys).GetLogs(ctx, crit)
-				})
-				if code == 0 {
-					require.NoError(t, err)
-					require.Equal(t, 10, found)
-					continue
-				}
-				var e rpc.Error
-				require.ErrorAs(t, err, &e, "%d logs of 64 KiB were found", blocks)
-				require.Equal(t, code, e.ErrorCode())
-			}
+			requireMeteredQueries(t, backend, blocks)
 		})
 	}
 }

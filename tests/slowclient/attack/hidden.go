@@ -29,14 +29,7 @@ func init() {
 			body := rig.Call(1, "eth_call", rig.Raw(`{"to":"`+cc+`"}`), "latest",
 				rig.Raw(`{"`+cc+`":{"code":"0x6308c379a060e01b600052602060045262`+"0f4240"+`60245262`+"0f4284"+`6000fd"}}`))
 			before, begun := r.Node.LogSize(), time.Now()
-			end := begun.Add(r.Seconds(3, 8))
-			var t Tally
-			Parallel(8, func(i int) {
-				c := r.HTTP(r.Attacker(i))
-				for time.Now().Before(end) && r.Ctx.Err() == nil {
-					t.Add(outcome(c.Send(r.Ctx, body)))
-				}
-			})
+			t := r.repeat(8, r.Seconds(3, 8), body)
 			r.Arrived("calls reverted", t.Get("failed"), 3)
 			r.AtMost("log a second", float64(r.Node.LogSize()-before)/time.Since(begun).Seconds(), 1<<20, "B")
 		},
@@ -70,18 +63,24 @@ func init() {
 		Why:    "128 proofs a blob are half a second of all processors, before anybody looks whether it is paid for",
 		Run: func(r *Run) {
 			body := rig.Call(1, "eth_sendRawTransaction", blobTransaction(6))
-			end := time.Now().Add(r.Seconds(4, 10))
-			var t Tally
-			Parallel(8, func(i int) {
-				c := r.HTTP(r.Attacker(i))
-				for time.Now().Before(end) && r.Ctx.Err() == nil {
-					t.Add(outcome(c.Send(r.Ctx, body)))
-				}
-			})
+			t := r.repeat(8, r.Seconds(4, 10), body)
 			r.Arrived("transactions answered", t.Get("failed")+t.Get("busy"), 3)
 			r.Note("refused", float64(t.Get("busy")), "")
 		},
 	})
+}
+
+// repeat has clients send a call again and again, and returns what became of each.
+func (r *Run) repeat(clients int, d time.Duration, body []byte) *Tally {
+	end := time.Now().Add(d)
+	t := new(Tally)
+	Parallel(clients, func(i int) {
+		c := r.HTTP(r.Attacker(i))
+		for time.Now().Before(end) && r.Ctx.Err() == nil {
+			t.Add(outcome(c.Send(r.Ctx, body)))
+		}
+	})
+	return t
 }
 
 // blobTransaction returns a transaction with n random blobs whose proofs are to be computed

@@ -108,15 +108,7 @@ func TestBackCutAtEveryStep(t *testing.T) {
 				}
 				return errors.New("disk full")
 			}
-			var err error
-			func() {
-				defer func() {
-					if recover() != nil {
-						err = errors.New("killed")
-					}
-				}()
-				err = tr.Back()
-			}()
+			err := survived(tr.Back)
 			if stopBack = nil; err == nil {
 				t.Fatalf("cut at %d: no error", n)
 			}

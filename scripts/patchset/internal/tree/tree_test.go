@@ -106,15 +106,7 @@ func TestCutAtEveryStep(t *testing.T) {
 				}
 				return errors.New("disk full")
 			}
-			var err error
-			func() {
-				defer func() {
-					if recover() != nil {
-						err = errors.New("killed")
-					}
-				}()
-				err = tr.Write(changes, "note", nil)
-			}()
+			err := survived(func() error { return tr.Write(changes, "note", nil) })
 			stop = nil
 			if err == nil {
 				t.Fatal("not cut")
@@ -203,4 +195,14 @@ func TestInterrupted(t *testing.T) {
 	if after := snapshot(t, tr.Root()); !maps.Equal(before, after) {
 		t.Errorf("tree differs\nbefore %v\nafter  %v", before, after)
 	}
+}
+
+// survived returns the error of do, or one if it was ended by a panic, as by a kill.
+func survived(do func() error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("killed")
+		}
+	}()
+	return do()
 }
